@@ -1,0 +1,239 @@
+"""Every error that replaypack raises on purpose.
+
+The tree is organised by what a handler would do about the error. Each class carries a stable machine
+code (``error.code``); codes are only ever added, never changed or reused (`docs/errors.md` lists them,
+and a test holds the list and the tree together). Where a Python user already knows a builtin for the
+situation, the class inherits it too, so ``except FileNotFoundError`` and ``except KeyError`` work.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+__all__ = [
+    "AccessDeniedError",
+    "ArchiveError",
+    "CanonicalizationError",
+    "ConflictError",
+    "FormatError",
+    "InvalidLocatorError",
+    "InvalidNameError",
+    "JournalError",
+    "ObjectExistsError",
+    "ObjectMissingError",
+    "PublishError",
+    "ReadOnlyStorageError",
+    "RecorderClosedError",
+    "RecordingExistsError",
+    "RecordingNotFoundError",
+    "ReplaypackError",
+    "StorageError",
+    "StorageFullError",
+    "StorageTimeoutError",
+    "StorageUnsupportedError",
+    "StorageUnavailableError",
+    "ValueEncodingError",
+    "WeakGuaranteeWarning",
+    "ReplaypackWarning",
+]
+
+FormatReason = Literal["future_version", "malformed_version", "unmigratable", "corrupted"]
+
+
+class ReplaypackError(Exception):
+    """Base of every error raised by replaypack.
+
+    ``code`` (str): stable machine code. ``message`` (str): one sentence on what happened and where.
+    ``hint`` (str or None): what to do about it, when there is something to do.
+    """
+
+    code: str = "replaypack"
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.hint})" if self.hint else self.message
+
+
+class CanonicalizationError(ReplaypackError, ValueError):
+    """A value has no canonical JSON form. ``path`` (str) is the JSON pointer of the offending part."""
+
+    code = "canonical.unsupported"
+
+    def __init__(self, message: str, *, path: str, hint: str | None = None) -> None:
+        super().__init__(f"{path or '/'}: {message}", hint=hint)
+        self.path = path
+
+
+class ValueEncodingError(ReplaypackError, ValueError):
+    """A payload cannot be stored exactly. ``path`` (str) is the JSON pointer of the offending part."""
+
+    code = "value.unsupported"
+
+    def __init__(self, message: str, *, path: str, hint: str | None = None) -> None:
+        super().__init__(f"{path or '/'}: {message}", hint=hint)
+        self.path = path
+
+
+class FormatError(ReplaypackError, ValueError):
+    """Bytes that are not what the format says they should be.
+
+    ``reason`` is ``future_version`` (written by a newer replaypack), ``malformed_version`` (the version
+    field is not one), ``unmigratable`` (an old version with no path forward) or ``corrupted`` (anything
+    that does not parse, does not match its digest, or breaks a rule of the format). ``where`` names the
+    object and, where known, the place in it.
+    """
+
+    code = "format.corrupted"
+
+    def __init__(
+        self, message: str, *, reason: FormatReason = "corrupted", where: str | None = None, hint: str | None = None
+    ) -> None:
+        super().__init__(f"{where}: {message}" if where else message, hint=hint)
+        self.reason: FormatReason = reason
+        self.where = where
+        self.detail = message
+        self.code = f"format.{reason}"
+
+
+
+class StorageError(ReplaypackError, OSError):
+    """A storage operation failed. ``operation`` (str) and ``url`` (str, without credentials) say which."""
+
+    code = "storage.failed"
+
+    def __init__(self, message: str, *, operation: str = "", url: str = "", hint: str | None = None) -> None:
+        prefix = f"{operation} {url}: " if operation or url else ""
+        super().__init__(f"{prefix}{message}", hint=hint)
+        self.operation = operation
+        self.url = url
+
+
+class ObjectMissingError(StorageError, FileNotFoundError):
+    """The object is missing, or, on stores that do not tell the two apart, may not be seen."""
+
+    code = "storage.missing"
+
+
+class ObjectExistsError(StorageError, FileExistsError):
+    """A create-only write found other bytes already there."""
+
+    code = "storage.exists"
+
+
+class AccessDeniedError(StorageError, PermissionError):
+    """The store refused the credentials, or none were found."""
+
+    code = "storage.denied"
+
+
+class StorageUnavailableError(StorageError, ConnectionError):
+    """The store could not be reached, or kept failing until the retries ran out of time."""
+
+    code = "storage.unavailable"
+
+
+class StorageTimeoutError(StorageUnavailableError, TimeoutError):
+    """The store did not answer in time."""
+
+    code = "storage.timeout"
+
+
+class StorageFullError(StorageError):
+    """There is no space left, or a quota is used up."""
+
+    code = "storage.full"
+
+
+class ReadOnlyStorageError(StorageError):
+    """A write was asked of storage that can only be read (http, zip, a read-only directory)."""
+
+    code = "storage.read_only"
+
+
+class StorageUnsupportedError(StorageError):
+    """The URL's protocol is unknown, lacks its package, or cannot do what was asked."""
+
+    code = "storage.unsupported"
+
+
+class ArchiveError(ReplaypackError):
+    """Base of errors about recordings and archives as a whole."""
+
+    code = "archive.failed"
+
+
+class InvalidNameError(ArchiveError, ValueError):
+    """A recording name breaks the rules of the format (spec chapter 06)."""
+
+    code = "archive.invalid_name"
+
+
+class InvalidLocatorError(ArchiveError, ValueError):
+    """A locator is not ``URL#name`` or ``URL#name@revision``."""
+
+    code = "archive.invalid_locator"
+
+
+class RecordingNotFoundError(ArchiveError, KeyError):
+    """No recording of that name (or no such revision of it) can be seen in the archive."""
+
+    code = "archive.recording_not_found"
+
+    __str__ = ReplaypackError.__str__
+
+
+class RecordingExistsError(ArchiveError, FileExistsError):
+    """The recording exists already, and ``if_exists="error"`` was asked for."""
+
+    code = "archive.recording_exists"
+
+
+class ConflictError(ArchiveError):
+    """Another writer committed to the recording first. ``sibling`` names where this writer's records went."""
+
+    code = "archive.conflict"
+
+    def __init__(self, message: str, *, sibling: str | None = None, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.sibling = sibling
+
+
+class RecorderClosedError(ArchiveError, ValueError):
+    """The recorder is sealed, closed, or stopped by an earlier failure."""
+
+    code = "archive.recorder_closed"
+
+
+class PublishError(ArchiveError, OSError):
+    """Records are safe in the local journal but could not be published.
+
+    ``published`` and ``unpublished`` count records; ``journal`` (str) is the path that ``recover`` reads.
+    """
+
+    code = "archive.publish_failed"
+
+    def __init__(
+        self, message: str, *, published: int, unpublished: int, journal: str | None, hint: str | None = None
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.published = published
+        self.unpublished = unpublished
+        self.journal = journal
+
+
+class JournalError(ArchiveError, OSError):
+    """The local journal could not be written or read."""
+
+    code = "archive.journal_failed"
+
+
+class ReplaypackWarning(UserWarning):
+    """Base of replaypack's warnings."""
+
+
+class WeakGuaranteeWarning(ReplaypackWarning):
+    """The storage behind a URL cannot give a guarantee that the archive protocol relies on."""

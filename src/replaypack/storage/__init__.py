@@ -1,0 +1,1 @@
+"""Storage: one small protocol and its backends (spec chapter 07)."""
