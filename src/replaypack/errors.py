@@ -99,7 +99,6 @@ class FormatError(ReplaypackError, ValueError):
         self.code = f"format.{reason}"
 
 
-
 class StorageError(ReplaypackError, OSError):
     """A storage operation failed. ``operation`` (str) and ``url`` (str, without credentials) say which."""
 
