@@ -1,0 +1,66 @@
+"""zstd frames: the unit of compression and of reading (spec chapter 04, "Frames")."""
+
+from __future__ import annotations
+
+import threading
+
+import zstandard
+
+from ..errors import FormatError
+
+__all__ = ["MAX_FRAME", "Compressor", "decompress"]
+
+#: The most bytes a frame may decompress to. Writers stay far below; readers refuse more before allocating.
+MAX_FRAME = 64 << 20
+
+
+class Compressor:
+    """Makes zstd frames with content size and checksum at one level; safe to share between threads."""
+
+    def __init__(self, level: int = 3) -> None:
+        self.level = level
+        self._local = threading.local()
+
+    def __call__(self, raw: bytes | bytearray | memoryview) -> bytes:
+        """Compress ``raw`` (at most `MAX_FRAME` bytes) into one frame."""
+        if len(raw) > MAX_FRAME:
+            raise ValueError(f"a frame holds at most {MAX_FRAME} bytes, not {len(raw)}")
+        compressor = getattr(self._local, "compressor", None)
+        if compressor is None:
+            # A zstd context must not be used by two threads at once, and costs more to make than to keep.
+            compressor = zstandard.ZstdCompressor(
+                level=self.level, write_content_size=True, write_checksum=True, write_dict_id=False
+            )
+            self._local.compressor = compressor
+        return bytes(compressor.compress(raw))
+
+
+_local = threading.local()
+
+
+def decompress(frame: bytes | memoryview, raw_size: int | None = None, *, where: str = "frame") -> bytes:
+    """Decompress one whole zstd frame.
+
+    ``raw_size`` (bytes), where the caller knows it, must be what the frame says of itself. The size is
+    checked before anything is allocated. Raises `FormatError` (``corrupted``) for anything else than
+    exactly one sound frame that names its size.
+    """
+    try:
+        size = zstandard.frame_content_size(frame)
+    except zstandard.ZstdError:
+        raise FormatError("not a zstd frame", where=where) from None
+    if size < 0:
+        raise FormatError("a zstd frame does not name its size", where=where)
+    if size > MAX_FRAME or (raw_size is not None and size != raw_size):
+        wanted = f"{raw_size}" if raw_size is not None else f"at most {MAX_FRAME}"
+        raise FormatError(f"a zstd frame says it holds {size} bytes, not {wanted}", where=where)
+    decompressor = getattr(_local, "decompressor", None)
+    if decompressor is None:
+        decompressor = _local.decompressor = zstandard.ZstdDecompressor(max_window_size=1 << 27)
+    try:
+        raw = decompressor.decompress(frame, allow_extra_data=False)
+    except zstandard.ZstdError as error:
+        raise FormatError(f"a zstd frame does not decompress: {error}", where=where) from None
+    if len(raw) != size:
+        raise FormatError(f"a zstd frame holds {len(raw)} bytes, not the {size} it names", where=where)
+    return bytes(raw)

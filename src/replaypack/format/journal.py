@@ -1,0 +1,110 @@
+"""The journal: what `append` leaves on the local disk before it returns (spec chapter 08, "Journal").
+
+A journal is a sequence of entries ``length (u32) ‖ BLAKE3 of the body, 8 bytes ‖ body``. The first body
+describes the recording, every other one is a record with the literals that it added. A process that dies
+leaves at most one entry cut off, at the end, whose `append` never returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ..errors import FormatError
+from .digests import digest
+from .record_frame import Entry, encode_entry, split_entry
+from .varint import read_uvarint, uvarint
+
+__all__ = ["JOURNAL_VERSION", "JournalHead", "JournalRecord", "encode_head", "encode_record", "read_journal"]
+
+JOURNAL_VERSION = 1
+_HEAD = Struct("<I8s")
+_MAGIC = b"RPKJRNL\n"
+
+
+class JournalHead(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a journal continues.
+
+    ``archive`` is the URL without credentials, ``first`` the sequence number of its first record,
+    ``literals`` the size (bytes) of the address space before it, ``manifest`` the manifest that was
+    published before it (canonical JSON), ``content`` the members of the recording that a new one needs.
+    """
+
+    version: int
+    archive: str
+    name: str
+    revision: int
+    writer: str
+    first: int
+    literals: int
+    previous: str | None
+    claim: str
+    manifest: bytes
+    content: dict[str, Any]
+
+
+class JournalRecord(NamedTuple):
+    """One record of a journal: its entry as in a record frame, and the literals that it added."""
+
+    entry: Entry
+    literals: bytes
+
+
+def _frame(body: bytes) -> bytes:
+    return _HEAD.pack(len(body), digest(body)[:8]) + body
+
+
+def encode_head(head: JournalHead) -> bytes:
+    """Return the first bytes of a journal."""
+    return _MAGIC + _frame(msgspec.msgpack.encode(head))
+
+
+def encode_record(row: bytes, recipes: bytes, inline: bytes | None, literals: bytes) -> bytes:
+    """Return the journal entry of one record."""
+    entry = encode_entry(row, recipes, inline)
+    return _frame(b"".join((uvarint(len(entry)), entry, literals)))
+
+
+def _bodies(data: bytes) -> Iterator[bytes]:
+    pos = len(_MAGIC)
+    while pos + _HEAD.size <= len(data):
+        size, check = _HEAD.unpack_from(data, pos)
+        body = data[pos + _HEAD.size : pos + _HEAD.size + size]
+        if len(body) != size or digest(body)[:8] != check:
+            return
+        yield body
+        pos += _HEAD.size + size
+
+
+def read_journal(data: bytes, *, where: str = "journal") -> tuple[JournalHead, Iterator[JournalRecord]]:
+    """Parse a journal; the iterator ends at the first entry that is cut off or damaged.
+
+    Raises `FormatError` where not even the head can be read.
+    """
+    bodies = _bodies(data) if data.startswith(_MAGIC) else iter(())
+    first = next(bodies, None)
+    if first is None:
+        raise FormatError("not a journal, or cut off before its first record", where=where)
+    try:
+        head = msgspec.msgpack.decode(first, type=JournalHead)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise FormatError(f"the head of a journal does not parse: {error}", where=where) from None
+    if head.version != JOURNAL_VERSION:
+        raise FormatError(
+            f"journal version {head.version} is not {JOURNAL_VERSION}",
+            reason="future_version" if head.version > JOURNAL_VERSION else "unmigratable",
+            where=where,
+        )
+    return head, _records(bodies, where)
+
+
+def _records(bodies: Iterator[bytes], where: str) -> Iterator[JournalRecord]:
+    for body in bodies:
+        size, pos = read_uvarint(body, 0)
+        entry, end = split_entry(body, pos, where=where)
+        if end != pos + size:
+            raise FormatError("a record of a journal does not fill its entry", where=where)
+        yield JournalRecord(entry, body[end:])

@@ -1,0 +1,384 @@
+"""Manifests: one revision of a recording, as canonical JSON (spec chapter 06).
+
+``content`` is the logical recording, ``storage`` is where its bytes lie. The content digest covers the
+former alone, so that rewriting the latter never changes what is cited and signed.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from struct import Struct as _Struct
+from typing import Any, Literal
+
+import msgspec
+
+from ..canonical import canonical_json
+from ..errors import CanonicalizationError, FormatError
+from .digests import SHORT_SIZE, digest
+from .merkle import MerkleTree
+from .table import TABLES, Root, TableShape
+from .versions import CURRENT_VERSION, FORMAT, check_features, parse_document
+
+__all__ = [
+    "INLINE_LIMIT",
+    "MAX_MANIFEST",
+    "NEAR_LIMIT",
+    "PACKS_PER_PAGE",
+    "Cause",
+    "Content",
+    "Manifest",
+    "Near",
+    "PackRef",
+    "PageRef",
+    "Policy",
+    "Segment",
+    "State",
+    "Storage",
+    "TableRef",
+    "check_metadata",
+    "content_digest_of",
+    "encode_manifest",
+    "encode_pack_page",
+    "inline_root",
+    "parse_manifest",
+    "parse_pack_page",
+    "read_root",
+]
+
+#: Roots and packs stand in the manifest up to this many bytes, all together; beyond it they go to pages.
+INLINE_LIMIT = 128 << 10
+#: Readers refuse a larger manifest (bytes).
+MAX_MANIFEST = 16 << 20
+#: Record frames and key pages of at most this many bytes together lie side by side.
+NEAR_LIMIT = 256 << 10
+#: The largest root that stands in a page (bytes).
+MAX_ROOT = 64 << 20
+
+State = Literal["open", "sealed", "incomplete"]
+Cause = Literal[
+    "claim",
+    "checkpoint",
+    "seal",
+    "append",
+    "replace",
+    "compact",
+    "purge",
+    "copy",
+    "import",
+    "recover",
+    "migrate",
+]
+
+_HEX32 = re.compile(r"[0-9a-f]{64}")
+_HEX16 = re.compile(r"[0-9a-f]{32}")
+_HEX8 = re.compile(r"[0-9a-f]{16}")
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z")
+
+
+class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Members that the version does not define are refused: extensions come as features or versions."""
+
+
+class Policy(_Strict, frozen=True):
+    """A match or redaction policy, by name and version."""
+
+    name: str
+    version: int
+
+
+class Content(_Strict, frozen=True):
+    """The logical recording. ``records`` counts records; ``started`` is RFC 3339 in UTC."""
+
+    id: str
+    state: State
+    started: str
+    metadata: dict[str, Any]
+    recorded_by: str
+    match: Policy
+    redaction: Policy
+    records: int
+    counts: dict[str, int]
+    merkle_root: str
+    extends: str | None
+    derived_from: str | None
+    error: dict[str, Any] | None
+
+
+class PackRef(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """A pack: BLAKE3-256 of its bytes (hex) and its size in bytes."""
+
+    digest: str
+    size: int
+
+
+class PageRef(_Strict, frozen=True):
+    """A page outside the manifest: pack (hex), byte offset and compressed bytes, raw bytes, digest (16 bytes, hex)."""
+
+    pack: str
+    offset: int
+    length: int
+    raw: int
+    digest: str
+
+
+class TableRef(_Strict, frozen=True):
+    """A table: its number of entries and its root, in base64 or as a page."""
+
+    count: int
+    root: str | None
+    page: PageRef | None
+
+
+class Near(_Strict, frozen=True):
+    """Where all record frames and key pages of a small segment lie side by side (index of the pack, bytes)."""
+
+    pack: int
+    offset: int
+    length: int
+
+
+class Segment(_Strict, frozen=True):
+    """A run of records with tables of its own. A sealed recording has one.
+
+    ``packs`` maps the pack indexes in its tables to the manifest's packs; None stands for the same indexes.
+    """
+
+    first: int
+    count: int
+    packs: list[int] | None
+    keys: TableRef
+    records: TableRef
+    literals: TableRef
+    blobs: TableRef
+    near: Near | None
+
+    def table(self, shape: TableShape) -> TableRef:
+        """The reference of one of the four tables."""
+        ref: TableRef = getattr(self, shape.name)
+        return ref
+
+
+class Storage(_Strict, frozen=True):
+    """Where the recording's bytes lie, and how this revision came to be."""
+
+    revision: int
+    checkpoint: int
+    cause: Cause
+    claim: Literal["create", "append", "replace"] | None
+    writer: str
+    created: str
+    previous: str | None
+    packs: list[PackRef]
+    pack_pages: list[PageRef]
+    segments: list[Segment]
+    literals: int
+    merkle_edge: list[str]
+    tombstones: list[dict[str, Any]]
+    withheld: list[dict[str, Any]]
+
+
+class Manifest:
+    """A parsed and checked manifest. ``digest`` and ``content_digest`` are 64 hex digits."""
+
+    __slots__ = ("content", "content_digest", "digest", "raw", "storage")
+
+    def __init__(self, content: Content, storage: Storage, raw: bytes, digest_: str, content_digest: str) -> None:
+        self.content = content
+        self.storage = storage
+        self.raw = raw
+        self.digest = digest_
+        self.content_digest = content_digest
+
+    def __repr__(self) -> str:
+        c, s = self.content, self.storage
+        return f"<Manifest revision {s.revision} ({s.cause}), {c.state}, {c.records} records, content {self.digest[:12]}…>"
+
+    @property
+    def merkle(self) -> MerkleTree:
+        """The Merkle tree of the records, to be continued."""
+        return MerkleTree(self.content.records, [bytes.fromhex(node) for node in self.storage.merkle_edge])
+
+
+def content_digest_of(content: Content) -> str:
+    """``BLAKE3(JCS(content))``, 64 hex digits."""
+    return digest(canonical_json(msgspec.to_builtins(content))).hex()
+
+
+def encode_manifest(content: Content, storage: Storage) -> Manifest:
+    """Make the manifest of ``content`` and ``storage``; its bytes are ``raw``.
+
+    Raises `CanonicalizationError` where the user's metadata is not JSON that survives unchanged.
+    """
+    document = {
+        "content": msgspec.to_builtins(content),
+        "features": [],
+        "format": FORMAT,
+        "storage": msgspec.to_builtins(storage),
+        "version": CURRENT_VERSION,
+    }
+    own = digest(canonical_json(document)).hex()
+    raw = canonical_json({**document, "digest": own})
+    content_digest = digest(canonical_json(document["content"])).hex()
+    return Manifest(content, storage, raw, own, content_digest)
+
+
+def check_metadata(metadata: dict[str, Any]) -> None:
+    """Refuse metadata that JSON would not give back as it was (bytes, integers beyond a double, …).
+
+    Raises `CanonicalizationError` with the path.
+    """
+    text = canonical_json(metadata)
+    try:
+        back = canonical_json(msgspec.json.decode(text))
+    except (msgspec.MsgspecError, CanonicalizationError, ValueError):
+        back = b""
+    if back != text or b'"$bytes"' in text or b'"$$bytes"' in text:
+        raise CanonicalizationError(
+            "metadata must be JSON values that read back unchanged",
+            path="",
+            hint="write bytes and very large integers as text",
+        )
+
+
+def parse_manifest(data: bytes, *, where: str = "manifest") -> Manifest:
+    """Parse a manifest and check everything that it can be checked for by itself.
+
+    Raises `FormatError`; its reason says whether the document is newer, malformed, unmigratable or corrupted.
+    """
+    if len(data) > MAX_MANIFEST:
+        raise FormatError(f"a manifest of {len(data)} bytes is over the limit of {MAX_MANIFEST}", where=where)
+    document = parse_document(data, where=where)
+    own = document.pop("digest", None)
+    try:
+        same = digest(canonical_json(document)).hex() == own and canonical_json({**document, "digest": own}) == data
+    except CanonicalizationError as error:
+        raise FormatError(f"not canonical JSON: {error}", where=where) from None
+    if not same:
+        raise FormatError("the document does not match its digest", where=where)
+    check_features(document, where=where)
+    if set(document) != {"content", "features", "format", "storage", "version"}:
+        raise FormatError("a manifest has other members than version 1 defines", where=where)
+    try:
+        content = msgspec.convert(document["content"], Content)
+        storage = msgspec.convert(document["storage"], Storage)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise FormatError(f"a manifest has an unsound member: {error}", where=where) from None
+    content_digest = digest(canonical_json(document["content"])).hex()
+    problem = _content_problem(content) or _storage_problem(content, storage)
+    if problem:
+        raise FormatError(problem, where=where)
+    return Manifest(content, storage, data, own, content_digest)
+
+
+def _content_problem(content: Content) -> str | None:
+    if not _HEX16.fullmatch(content.id) or not _HEX32.fullmatch(content.merkle_root):
+        return "the recording id or the Merkle root is not a digest"
+    for reference in (content.extends, content.derived_from):
+        if reference is not None and not _HEX32.fullmatch(reference):
+            return "a reference to another recording is not a content digest"
+    if not _TIME.fullmatch(content.started):
+        return f"the start {content.started!r} is not a time"
+    if content.records < 0 or any(count <= 0 for count in content.counts.values()):
+        return "a count is negative or zero"
+    if sum(content.counts.values()) != content.records:
+        return "the counts by kind do not add up to the records"
+    return None
+
+
+def _storage_problem(content: Content, storage: Storage) -> str | None:
+    if storage.revision < 1 or storage.checkpoint < 0 or storage.literals < 0:
+        return "a number is out of its bounds"
+    if not _HEX8.fullmatch(storage.writer) or not _TIME.fullmatch(storage.created):
+        return "the writer id or the time of writing is malformed"
+    if storage.previous is not None and not _HEX32.fullmatch(storage.previous):
+        return "the digest of the previous revision is malformed"
+    for pack in storage.packs:
+        if not _HEX32.fullmatch(pack.digest) or not 0 < pack.size < 1 << 32:
+            return "a pack is malformed"
+    if storage.pack_pages and storage.packs:
+        return "packs stand both in the manifest and in pages"
+    if any(not _page_sound(page) for page in storage.pack_pages):
+        return "a page of packs is malformed"
+    if len(storage.merkle_edge) != content.records.bit_count() or any(
+        not _HEX32.fullmatch(node) for node in storage.merkle_edge
+    ):
+        return "the Merkle edge does not fit the number of records"
+    if MerkleTree(content.records, [bytes.fromhex(n) for n in storage.merkle_edge]).root.hex() != content.merkle_root:
+        return "the Merkle edge does not give the Merkle root"
+    if storage.tombstones or storage.withheld:
+        return "tombstones and withheld bytes are not defined yet"
+    return _segments_problem(content, storage)
+
+
+def _segments_problem(content: Content, storage: Storage) -> str | None:
+    packs = len(storage.packs)
+    seq = 0
+    for segment in storage.segments:
+        if segment.first != seq or segment.count <= 0:
+            return "the segments do not follow each other"
+        seq += segment.count
+        if not storage.pack_pages and any(not 0 <= index < packs for index in segment.packs or ()):
+            return "a segment names a pack that the manifest does not"
+        if segment.keys.count != segment.count:
+            return "a segment's keys are not as many as its records"
+        for shape in TABLES:
+            table = segment.table(shape)
+            if table.count < 0 or (table.root is None) == (table.page is None):
+                return f"the table {shape.name} is malformed"
+            if table.page is not None and not _page_sound(table.page):
+                return f"the root page of {shape.name} is malformed"
+        near = segment.near
+        if near is not None and (min(near.pack, near.offset) < 0 or not 0 < near.length <= NEAR_LIMIT):
+            return "a segment's near range is malformed"
+    return None if seq == content.records else "the segments do not hold the records that the content names"
+
+
+def _page_sound(page: PageRef) -> bool:
+    return (
+        bool(_HEX32.fullmatch(page.pack))
+        and bool(_HEX16.fullmatch(page.digest))
+        and 0 <= page.offset < 1 << 32
+        and 0 < page.length < 1 << 32
+        and 0 <= page.raw <= MAX_ROOT
+    )
+
+
+def inline_root(root: Root) -> TableRef:
+    """A table reference whose root stands in the manifest."""
+    return TableRef(count=root.count, root=base64.b64encode(root.encode()).decode(), page=None)
+
+
+def read_root(shape: TableShape, ref: TableRef, page: bytes | None, *, where: str) -> Root:
+    """Decode the root of ``ref``; ``page`` is the decompressed root page where it has one."""
+    if ref.root is None:
+        if page is None or ref.page is None:
+            raise FormatError(f"the root page of {shape.name} is missing", where=where)
+        if len(page) != ref.page.raw or digest(page)[:SHORT_SIZE].hex() != ref.page.digest:
+            raise FormatError(f"the root page of {shape.name} does not match its digest", where=where)
+        data = page
+    else:
+        try:
+            data = base64.b64decode(ref.root, validate=True)
+        except (binascii.Error, ValueError):
+            raise FormatError(f"the root of {shape.name} is not base64", where=where) from None
+    return Root.parse(shape, ref.count, data, where=where)
+
+
+#: Entries of a page of packs: digest, size.
+_PACK = _Struct(">32sI")
+PACKS_PER_PAGE = 1820
+
+
+def encode_pack_page(packs: list[PackRef]) -> bytes:
+    """Return a page of packs before compression: ``digest (32) ‖ size (4)`` a pack."""
+    return b"".join(_PACK.pack(bytes.fromhex(pack.digest), pack.size) for pack in packs)
+
+
+def parse_pack_page(ref: PageRef, raw: bytes, *, where: str) -> list[PackRef]:
+    """Check and decode a page of packs."""
+    if len(raw) != ref.raw or digest(raw)[:SHORT_SIZE].hex() != ref.digest or len(raw) % _PACK.size:
+        raise FormatError("a page of packs does not match its digest", where=where)
+    return [PackRef(name.hex(), size) for name, size in _PACK.iter_unpack(raw)]
+

@@ -1,0 +1,99 @@
+"""Names of recordings, keys of objects, and locators (spec chapters 06 and 07)."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from ..errors import InvalidLocatorError, InvalidNameError
+
+__all__ = [
+    "LATEST",
+    "MARKER",
+    "Locator",
+    "check_name",
+    "latest_key",
+    "open_key",
+    "pack_key_of",
+    "parse_locator",
+    "revision_key",
+]
+
+MARKER = "replaypack.json"
+LATEST = "latest.json"
+_MAX_NAME = 512
+_SEGMENT = re.compile(r"[A-Za-z0-9._-]+")
+_REVISION = re.compile(r"[1-9][0-9]{0,7}")
+_DEVICES = {"con", "prn", "aux", "nul", *(f"{d}{n}" for d in ("com", "lpt") for n in range(1, 10))}
+
+
+class Locator(NamedTuple):
+    """``URL#name`` or ``URL#name@revision``."""
+
+    url: str
+    name: str
+    revision: int | None
+
+    def __str__(self) -> str:
+        return f"{self.url}#{self.name}" + (f"@{self.revision}" if self.revision is not None else "")
+
+
+def check_name(name: str) -> str:
+    """Return ``name`` if it may name a recording; raises `InvalidNameError` that says which rule it breaks."""
+
+    def refuse(why: str) -> InvalidNameError:
+        return InvalidNameError(
+            f"{name!r} cannot name a recording: {why}",
+            hint="names are segments of letters, digits, '.', '_' and '-' joined by '/', at most 512 bytes",
+        )
+
+    if not isinstance(name, str) or not name:
+        raise refuse("it is empty" if name == "" else "it is not a string")
+    if len(name) > _MAX_NAME:
+        raise refuse(f"it has {len(name)} characters")
+    for segment in name.split("/"):
+        if not segment:
+            raise refuse("a segment is empty")
+        if not _SEGMENT.fullmatch(segment):
+            raise refuse(f"{segment!r} has other characters")
+        if segment in (".", "..") or segment.endswith((".", ".json")):
+            raise refuse(f"the segment {segment!r} is '.', '..', or ends in '.' or '.json'")
+        if segment.split(".")[0].lower() in _DEVICES:
+            raise refuse(f"the segment {segment!r} is a device name on Windows")
+    return name
+
+
+def parse_locator(text: str) -> Locator:
+    """Take ``URL#name`` or ``URL#name@revision`` apart.
+
+    Raises `InvalidLocatorError` or `InvalidNameError`. The URL is not looked at.
+    """
+    url, mark, fragment = text.rpartition("#")
+    if not mark or not url or not fragment:
+        raise InvalidLocatorError(
+            f"{text!r} is not a locator", hint="write URL#name or URL#name@revision, e.g. ./runs#nightly/42"
+        )
+    name, at, revision = fragment.partition("@")
+    if at and not _REVISION.fullmatch(revision):
+        raise InvalidLocatorError(f"{revision!r} is not a revision number", hint="write e.g. URL#name@2")
+    return Locator(url, check_name(name), int(revision) if at else None)
+
+
+def revision_key(name: str, revision: int) -> str:
+    """Key of the manifest of one revision."""
+    return f"recordings/{name}/{revision:08d}.json"
+
+
+def open_key(name: str, revision: int) -> str:
+    """Key of what the recorder that claimed ``revision`` has published so far."""
+    return f"recordings/{name}/{revision:08d}.open.json"
+
+
+def latest_key(name: str) -> str:
+    """Key of the copy of the newest manifest."""
+    return f"recordings/{name}/{LATEST}"
+
+
+def pack_key_of(digest: str) -> str:
+    """Key of the pack whose bytes have the BLAKE3-256 ``digest`` (64 hex digits)."""
+    return f"packs/{digest[:2]}/{digest}.rpk"

@@ -1,0 +1,199 @@
+"""Recipes: which literals, concatenated, are a blob (spec chapter 04, "Recipes").
+
+A recipe is a list of *ranges* of the recording's literal address space. Three ways to write one down keep
+it short; all say the same list of ranges.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+from ..errors import FormatError
+from .base64 import encode_base64, encoded_length
+from .varint import append_uvarint, read_uvarint
+
+__all__ = [
+    "BASE64",
+    "MAX_RANGES",
+    "UNPADDED",
+    "URLSAFE",
+    "Op",
+    "Range",
+    "Recipe",
+    "Run",
+    "cut",
+    "encode_ops",
+    "materialise",
+    "output_length",
+    "parse_ops",
+    "resolve",
+]
+
+#: Flags of a range: its literals are the decoded form of base64 text; url-safe alphabet; no padding.
+BASE64, URLSAFE, UNPADDED = 1, 2, 4
+_FLAGS = BASE64 | URLSAFE | UNPADDED
+
+#: The most ranges a recipe may have. Writers store bytes anew long before; readers refuse more.
+MAX_RANGES = 1 << 16
+_MAX_OFFSET = 1 << 48
+
+
+class Range(NamedTuple):
+    """``length`` bytes of literals from ``offset``, put out as they are or as base64 text (``flags``)."""
+
+    offset: int
+    length: int
+    flags: int
+
+
+class Run(NamedTuple):
+    """Ranges ``start`` … ``start + count`` of the recipe ``back`` recipes earlier in the same stream."""
+
+    back: int
+    start: int
+    count: int
+
+
+Op = Range | Run
+
+
+def output_length(item: Range) -> int:
+    """Bytes that a range puts out."""
+    return encoded_length(item.length, padded=not item.flags & UNPADDED) if item.flags else item.length
+
+
+class Recipe:
+    """The ranges of one blob and where each begins in it; can be cut by byte position."""
+
+    __slots__ = ("ends", "ranges")
+
+    def __init__(self, ranges: Sequence[Range]) -> None:
+        self.ranges = list(ranges)
+        self.ends = list(accumulate(map(output_length, self.ranges)))
+
+    @property
+    def size(self) -> int:
+        """Bytes of the blob."""
+        return self.ends[-1] if self.ends else 0
+
+
+def encode_ops(ops: Sequence[Op]) -> bytes:
+    """Encode a recipe: the number of parts, then each part.
+
+    Plain range: ``uvarint(length << 2) uvarint(offset)``. Base64 range: ``uvarint(length << 2 | 1) flags
+    uvarint(offset)``. Run: ``uvarint(count << 2 | 2) uvarint(back) uvarint(start)``.
+    """
+    out = bytearray()
+    append_uvarint(out, len(ops))
+    for op in ops:
+        if type(op) is Run:
+            append_uvarint(out, op.count << 2 | 2)
+            append_uvarint(out, op.back)
+            append_uvarint(out, op.start)
+        else:
+            offset, length, flags = op
+            if flags:
+                append_uvarint(out, length << 2 | 1)
+                out.append(flags)
+            else:
+                append_uvarint(out, length << 2)
+            append_uvarint(out, offset)
+    return bytes(out)
+
+
+def parse_ops(data: bytes, pos: int, *, where: str = "recipe") -> tuple[list[Op], int]:
+    """Decode a recipe at ``pos``; return its ops and the position behind it. Raises `FormatError`."""
+    count, pos = read_uvarint(data, pos)
+    if count > min(MAX_RANGES, len(data) - pos):
+        raise FormatError(f"a recipe of {count} parts is larger than its frame", where=where)
+    ops: list[Op] = []
+    for _ in range(count):
+        head, pos = read_uvarint(data, pos)
+        tag = head & 3
+        if tag == 2:
+            back, pos = read_uvarint(data, pos)
+            start, pos = read_uvarint(data, pos)
+            ops.append(Run(back, start, head >> 2))
+            continue
+        flags = 0
+        if tag == 1:
+            if pos >= len(data):
+                raise FormatError("a recipe is cut off", where=where)
+            flags = data[pos]
+            pos += 1
+            if not flags & BASE64 or flags & ~_FLAGS:
+                raise FormatError(f"a recipe has unknown flags {flags}", where=where)
+        elif tag:
+            raise FormatError("a recipe has an unknown kind of part", where=where)
+        offset, pos = read_uvarint(data, pos)
+        if offset + (head >> 2) > _MAX_OFFSET:
+            raise FormatError("a recipe points beyond the literal address space", where=where)
+        ops.append(Range(offset, head >> 2, flags))
+    return ops, pos
+
+
+def resolve(ops: Sequence[Op], earlier: Sequence[Sequence[Range]], *, where: str = "recipe") -> list[Range]:
+    """Replace the runs of ``ops`` by the ranges they name; ``earlier`` are the stream's recipes so far, resolved."""
+    ranges: list[Range] = []
+    for op in ops:
+        if type(op) is Run:
+            if not 0 < op.back <= len(earlier):
+                raise FormatError(f"a recipe refers {op.back} recipes back, there are {len(earlier)}", where=where)
+            source = earlier[-op.back]
+            if not op.count or op.start + op.count > len(source):
+                raise FormatError("a recipe takes ranges that its source does not have", where=where)
+            ranges.extend(source[op.start : op.start + op.count])
+        else:
+            ranges.append(op)  # type: ignore[arg-type]
+        if len(ranges) > MAX_RANGES:
+            raise FormatError(f"a recipe has more than {MAX_RANGES} ranges", where=where)
+    return ranges
+
+
+def cut(recipe: Recipe, start: int, end: int) -> list[Range] | None:
+    """Return the ranges of bytes ``start`` … ``end`` of the blob, or None where the cut falls inside a quad."""
+    ends, ranges = recipe.ends, recipe.ranges
+    first = bisect_right(ends, start)
+    result: list[Range] = []
+    while start < end:
+        item = ranges[first]
+        begin = ends[first] - output_length(item)
+        stop = min(end, ends[first])
+        if start == begin and stop == ends[first]:
+            result.append(item)
+        elif not item.flags:
+            result.append(Range(item.offset + start - begin, stop - start, 0))
+        else:
+            head, tail = start - begin, stop - begin
+            if head % 4 or (tail % 4 and stop != ends[first]):
+                return None
+            offset = head // 4 * 3
+            length = item.length - offset if stop == ends[first] else (tail - head) // 4 * 3
+            result.append(Range(item.offset + offset, length, item.flags))
+        start = stop
+        first += 1
+    return result
+
+
+def materialise(
+    ranges: Sequence[Range], size: int, fetch: Callable[[int, int], bytes | memoryview], *, where: str = "blob"
+) -> bytes:
+    """Put a blob of ``size`` bytes together; ``fetch(offset, length)`` returns literals.
+
+    The size is checked before anything is fetched. Raises `FormatError` where the ranges do not add up to it.
+    """
+    total = sum(map(output_length, ranges))
+    if total != size:
+        raise FormatError(f"a recipe makes {total} bytes, the row names {size}", where=where)
+    parts = [
+        encode_base64(fetch(offset, length), urlsafe=bool(flags & URLSAFE), padded=not flags & UNPADDED)
+        if flags
+        else fetch(offset, length)
+        for offset, length, flags in ranges
+    ]
+    return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
+
+

@@ -1,0 +1,140 @@
+"""Rows: the logical records, as they are stored and hashed (spec chapter 01, "Rows").
+
+A row is one MessagePack array of fixed order. Its last 32 bytes are the digest of the response, so that a
+writer that puts the response right behind the row leaves them out and a reader computes them again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ..errors import FormatError
+from .digests import DIGEST_SIZE, digest
+
+__all__ = [
+    "ABSENT_DIGEST",
+    "ENCODINGS",
+    "FLAGS",
+    "INLINE_LIMIT",
+    "ROW_FIELDS",
+    "STATUSES",
+    "BlobRef",
+    "Row",
+    "discriminator",
+    "encode_row",
+    "parse_row",
+    "parse_stored_row",
+]
+
+#: Encodings of a blob, by number.
+ENCODINGS = ("none", "structured", "text", "bytes")
+#: Outcomes of a call, by number.
+STATUSES = ("ok", "error", "interrupted")
+#: Flags of a record, by bit.
+FLAGS = {"redacted": 1, "transformed": 2, "truncated": 4, "live_fallback": 8}
+#: Responses below this size (bytes) stand behind their row.
+INLINE_LIMIT = 4096
+#: The digest of the empty string, which an absent response has.
+ABSENT_DIGEST = digest(b"")
+
+ROW_FIELDS = 17
+_MAX_SEQ = (1 << 48) - 1
+_FLAG_MASK = sum(FLAGS.values())
+_DIGEST_HEAD = b"\xc4\x20"
+
+
+class BlobRef(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """A reference to a blob: BLAKE3-256 of its bytes, its size in bytes, its encoding (index in `ENCODINGS`)."""
+
+    digest: bytes
+    size: int
+    encoding: int
+
+
+class Row(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """One record as it is hashed. Times are nanoseconds: ``start`` since the Unix epoch, ``duration`` from there."""
+
+    seq: int
+    kind: str
+    name: str | None
+    key: bytes
+    scheme: str
+    scope: str | None
+    request: BlobRef | None
+    identity: BlobRef | None
+    start: int
+    duration: int
+    status: int
+    flags: int
+    attributes: dict[str, Any] | None
+    salt: bytes
+    response_size: int
+    response_encoding: int
+    response_digest: bytes
+
+    @property
+    def response(self) -> BlobRef:
+        """The response as a blob reference; encoding 0 is an absent one."""
+        return BlobRef(self.response_digest, self.response_size, self.response_encoding)
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Row)
+
+
+def encode_row(row: Row) -> bytes:
+    """Return the bytes of ``row``, which are hashed and stored and never encoded again."""
+    return _encoder.encode(row)
+
+
+def discriminator(scope: str | None) -> bytes:
+    """Return the 8 bytes that tell apart records of one key: of the scope, zero for none."""
+    return bytes(8) if scope is None else digest(scope.encode("utf-8", "surrogatepass"))[:8]
+
+
+def parse_row(data: bytes, *, where: str = "row") -> Row:
+    """Decode and check one whole row; raises `FormatError` (``corrupted``)."""
+    try:
+        row = _decoder.decode(data)
+    except (msgspec.MsgspecError, RecursionError, ValueError) as error:
+        raise FormatError(f"a row does not parse: {error}", where=where) from None
+    if data[-34:-32] != _DIGEST_HEAD or data[0] != 0xDC or data[1:3] != b"\0\x11":
+        raise FormatError("a row is not an array of 17 that ends in a digest", where=where)
+    if (
+        len(row.key) != DIGEST_SIZE
+        or len(row.salt) != 8
+        or len(row.response_digest) != DIGEST_SIZE
+        or not 0 <= row.seq <= _MAX_SEQ
+        or not 0 <= row.status < len(STATUSES)
+        or row.flags & ~_FLAG_MASK
+        or row.duration < 0
+        or row.response_size < 0
+        or not 0 <= row.response_encoding < len(ENCODINGS)
+        or (row.response_encoding == 0 and (row.response_size or row.response_digest != ABSENT_DIGEST))
+        or not _sound(row.request)
+        or not _sound(row.identity)
+    ):
+        raise FormatError("a row has a field out of its bounds", where=where)
+    return row
+
+
+def _sound(blob: BlobRef | None) -> bool:
+    if blob is None:
+        return True
+    return len(blob.digest) == DIGEST_SIZE and blob.size >= 0 and 0 < blob.encoding < len(ENCODINGS)
+
+
+def parse_stored_row(stored: bytes, inline: bytes | None, *, where: str = "row") -> tuple[Row, bytes]:
+    """Decode a row as it stands in a record frame; return it and its whole bytes.
+
+    ``inline`` is the response that stands behind it, or None where the row is stored whole.
+    """
+    data = stored if inline is None else stored + digest(inline)
+    row = parse_row(data, where=where)
+    if inline is not None and (row.response_size != len(inline) or len(inline) >= INLINE_LIMIT):
+        raise FormatError(f"a row names a response of {row.response_size} bytes, {len(inline)} follow", where=where)
+    return row, data
+
+

@@ -1,0 +1,252 @@
+"""Sorted tables: fixed-width entries in leaf pages under a root of fences (spec chapter 05).
+
+An entry is ``sort key ‖ payload``, all integers big-endian, so that entries compare as bytes. A page is the
+matrix of its entries, transposed (the first byte of every entry, then the second, …): neighbouring entries
+agree in most columns, and zstd sees that only when the columns lie together.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from struct import Struct
+from typing import NamedTuple
+
+from ..errors import FormatError
+from .digests import SHORT_SIZE, short_digest
+
+__all__ = [
+    "BLOBS",
+    "KEYS",
+    "LITERALS",
+    "PAGE_SIZE",
+    "RECORDS",
+    "TABLES",
+    "BlobEntry",
+    "FrameEntry",
+    "KeyEntry",
+    "Location",
+    "Root",
+    "TableShape",
+    "lower_bound",
+    "pack_blob",
+    "pack_frame",
+    "pack_key",
+    "pages_of",
+    "parse_page",
+    "transpose",
+    "unpack_blob",
+    "unpack_frame",
+    "unpack_key",
+    "untranspose",
+]
+
+#: Bytes of a full page before compression, rounded down to whole entries.
+PAGE_SIZE = 65536
+
+
+class Location(NamedTuple):
+    """Where a frame lies: index into the segment's packs, byte offset in that pack, compressed bytes."""
+
+    pack: int
+    offset: int
+    length: int
+
+
+class TableShape:
+    """The shape of one table: its number, name, width of an entry and of its sort key (bytes)."""
+
+    def __init__(self, number: int, name: str, width: int, key: int) -> None:
+        self.number = number
+        self.name = name
+        self.width = width
+        self.key = key
+        self.page_entries = PAGE_SIZE // width
+        self.fence = Struct(f">{key}s{SHORT_SIZE}sIII")
+
+    def __repr__(self) -> str:
+        return f"<table {self.name}>"
+
+
+class KeyEntry(NamedTuple):
+    """``keys``: key (first 16 bytes), discriminator (8), sequence, record frame, byte offset of the row in the
+    decompressed frame, first 16 bytes of the row's Merkle leaf."""
+
+    key: bytes
+    discriminator: bytes
+    seq: int
+    frame: Location
+    place: int
+    leaf: bytes
+
+
+class FrameEntry(NamedTuple):
+    """``records`` and ``literals``: first sequence number or offset, frame, its raw bytes and items, its digest.
+
+    ``count`` is the number of records of a record frame; for a literal frame it equals ``raw``. ``digest`` is
+    the first 16 bytes of the BLAKE3 of the decompressed frame.
+    """
+
+    first: int
+    frame: Location
+    raw: int
+    count: int
+    digest: bytes
+
+
+class BlobEntry(NamedTuple):
+    """``blobs``: first 16 bytes of a blob's digest, sequence of a record that has it, its role there
+    (0 request, 1 identity, 2 response)."""
+
+    digest: bytes
+    seq: int
+    role: int
+
+
+KEYS = TableShape(1, "keys", 60, 30)
+RECORDS = TableShape(2, "records", 42, 6)
+LITERALS = TableShape(3, "literals", 42, 6)
+BLOBS = TableShape(4, "blobs", 23, 22)
+TABLES = (KEYS, RECORDS, LITERALS, BLOBS)
+
+_KEY = Struct(">16s8sHIIIII16s")
+_FRAME = Struct(">HIIIIII16s")
+_BLOB = Struct(">16sHIB")
+
+
+def pack_key(entry: KeyEntry) -> bytes:
+    """Encode an entry of ``keys`` (60 bytes)."""
+    key, disc, seq, (pack, offset, length), place, leaf = entry
+    return _KEY.pack(key, disc, seq >> 32, seq & 0xFFFFFFFF, pack, offset, length, place, leaf)
+
+
+def unpack_key(data: bytes, at: int = 0) -> KeyEntry:
+    """Decode the entry of ``keys`` at byte ``at``."""
+    key, disc, high, low, pack, offset, length, place, leaf = _KEY.unpack_from(data, at)
+    return KeyEntry(key, disc, high << 32 | low, Location(pack, offset, length), place, leaf)
+
+
+def pack_frame(entry: FrameEntry) -> bytes:
+    """Encode an entry of ``records`` or ``literals`` (42 bytes)."""
+    first, (pack, offset, length), raw, count, digest = entry
+    return _FRAME.pack(first >> 32, first & 0xFFFFFFFF, pack, offset, length, raw, count, digest)
+
+
+def unpack_frame(data: bytes, at: int = 0) -> FrameEntry:
+    """Decode the entry of ``records`` or ``literals`` at byte ``at``."""
+    high, low, pack, offset, length, raw, count, digest = _FRAME.unpack_from(data, at)
+    return FrameEntry(high << 32 | low, Location(pack, offset, length), raw, count, digest)
+
+
+def pack_blob(entry: BlobEntry) -> bytes:
+    """Encode an entry of ``blobs`` (23 bytes)."""
+    digest, seq, role = entry
+    return _BLOB.pack(digest, seq >> 32, seq & 0xFFFFFFFF, role)
+
+
+def unpack_blob(data: bytes, at: int = 0) -> BlobEntry:
+    """Decode the entry of ``blobs`` at byte ``at``."""
+    digest, high, low, role = _BLOB.unpack_from(data, at)
+    return BlobEntry(digest, high << 32 | low, role)
+
+
+def transpose(rows: bytes, width: int) -> bytes:
+    """Turn entries one after another into columns."""
+    return b"".join(rows[column::width] for column in range(width))
+
+
+def untranspose(page: bytes, width: int) -> bytes:
+    """Turn columns back into entries one after another."""
+    count = len(page) // width
+    rows = bytearray(len(page))
+    for column in range(width):
+        rows[column::width] = page[column * count : (column + 1) * count]
+    return bytes(rows)
+
+
+def pages_of(shape: TableShape, rows: Iterable[bytes]) -> Iterator[tuple[bytes, int, bytes]]:
+    """Cut sorted entries into pages; yield (first sort key, number of entries, page before compression)."""
+    batch: list[bytes] = []
+    for row in rows:
+        batch.append(row)
+        if len(batch) == shape.page_entries:
+            yield batch[0][: shape.key], len(batch), transpose(b"".join(batch), shape.width)
+            batch = []
+    if batch:
+        yield batch[0][: shape.key], len(batch), transpose(b"".join(batch), shape.width)
+
+
+def parse_page(shape: TableShape, raw: bytes, count: int, digest: bytes, *, where: str = "page") -> bytes:
+    """Check a decompressed page against its digest and count; return its entries one after another."""
+    if len(raw) != count * shape.width or short_digest(raw) != digest:
+        raise FormatError(f"a page of {shape.name} does not match its digest", where=where)
+    return untranspose(raw, shape.width)
+
+
+class Root:
+    """The root of one table: for each page its first sort key, digest and location; ``count`` entries in all."""
+
+    __slots__ = ("count", "digests", "fences", "locations", "shape")
+
+    def __init__(
+        self,
+        shape: TableShape,
+        count: int,
+        fences: Sequence[bytes],
+        digests: Sequence[bytes],
+        locations: Sequence[Location],
+    ) -> None:
+        self.shape = shape
+        self.count = count
+        self.fences = fences
+        self.digests = digests
+        self.locations = locations
+
+    def encode(self) -> bytes:
+        """Return the root's bytes: one entry of ``sort key ‖ page digest ‖ location`` a page."""
+        pack = self.shape.fence.pack
+        return b"".join(pack(f, d, *at) for f, d, at in zip(self.fences, self.digests, self.locations, strict=True))
+
+    @classmethod
+    def parse(cls, shape: TableShape, count: int, data: bytes, *, where: str = "root") -> Root:
+        """Decode a root; the number of its pages must be what ``count`` entries take. Raises `FormatError`."""
+        pages = -(-count // shape.page_entries)
+        if len(data) != pages * shape.fence.size:
+            raise FormatError(f"a root of {len(data)} bytes does not fit {count} entries of {shape.name}", where=where)
+        fences, digests, locations = [], [], []
+        for fence, digest, *location in shape.fence.iter_unpack(data):
+            fences.append(fence)
+            digests.append(digest)
+            locations.append(Location(*location))
+        if any(a >= b for a, b in zip(fences, fences[1:], strict=False)):
+            raise FormatError(f"the fences of {shape.name} are not in order", where=where)
+        return cls(shape, count, fences, digests, locations)
+
+    def page_count(self, page: int) -> int:
+        """Entries in page number ``page``; every page but the last is full."""
+        return min(self.shape.page_entries, self.count - page * self.shape.page_entries)
+
+    def page_of(self, key: bytes) -> int:
+        """The page in which the first entry not below ``key`` stands, or before whose end it would (0 at least).
+
+        That entry may be the first of the following page: then nothing in this page is ``>= key``.
+        """
+        return max(0, bisect_left(self.fences, key) - 1)
+
+    def page_at_or_before(self, key: bytes) -> int:
+        """The page that holds the last entry whose sort key is not above ``key``; -1 where there is none."""
+        return bisect_right(self.fences, key) - 1
+
+
+def lower_bound(rows: bytes, width: int, key: bytes) -> int:
+    """Index of the first entry in ``rows`` whose beginning is not below ``key``."""
+    size = len(key)
+    low, high = 0, len(rows) // width
+    while low < high:
+        middle = (low + high) // 2
+        at = middle * width
+        if rows[at : at + size] < key:
+            low = middle + 1
+        else:
+            high = middle
+    return low

@@ -1,0 +1,59 @@
+"""Unsigned LEB128 integers (spec chapter 01, "Variable-length integers")."""
+
+from __future__ import annotations
+
+from ..errors import FormatError
+
+__all__ = ["append_uvarint", "read_uvarint", "read_uvarints", "uvarint"]
+
+_ONE = [bytes((i,)) for i in range(128)]
+_MAX = (1 << 64) - 1
+
+
+def uvarint(value: int) -> bytes:
+    """Encode ``value`` (0 … 2**64-1) in as few bytes as it takes."""
+    if value < 128:
+        return _ONE[value]
+    out = bytearray()
+    append_uvarint(out, value)
+    return bytes(out)
+
+
+def append_uvarint(out: bytearray, value: int) -> None:
+    """Append the encoding of ``value`` (0 … 2**64-1) to ``out``."""
+    while value > 127:
+        out.append((value & 127) | 128)
+        value >>= 7
+    out.append(value)
+
+
+def read_uvarint(data: bytes | memoryview, pos: int) -> tuple[int, int]:
+    """Decode one integer at ``pos``; return it and the position behind it.
+
+    Raises `FormatError` (``corrupted``) where the bytes end early, are longer than needed, or exceed 64 bits.
+    """
+    value = shift = 0
+    try:
+        while True:
+            byte = data[pos]
+            pos += 1
+            value |= (byte & 127) << shift
+            if byte < 128:
+                break
+            shift += 7
+            if shift > 63:
+                raise FormatError("a variable-length integer has more than 64 bits")
+    except IndexError:
+        raise FormatError("a variable-length integer is cut off") from None
+    if value > _MAX or (byte == 0 and shift):
+        raise FormatError("a variable-length integer is not in its shortest form")
+    return value, pos
+
+
+def read_uvarints(data: bytes | memoryview, pos: int, count: int) -> tuple[list[int], int]:
+    """Decode ``count`` integers at ``pos``; return them and the position behind the last."""
+    values = []
+    for _ in range(count):
+        value, pos = read_uvarint(data, pos)
+        values.append(value)
+    return values, pos
