@@ -1,0 +1,260 @@
+"""Canonical JSON, and the keys made of it: RFC 8785 (JCS) with the extensions of spec chapter 03.
+
+Equal values have equal canonical bytes and different values different ones. Maps are equal whatever their order,
+numbers when their values are, tuples and lists alike. RFC 8785 covers I-JSON (RFC 7493); the extensions give what
+lies outside of it a form of its own: integers that no double holds, lone surrogates, bytes and sets.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from typing import Any
+
+import msgspec
+from blake3 import blake3
+
+from replaypack._plain import Census, Path, on_fresh_stack, pointer, survey
+from replaypack.errors import CanonicalizationError
+
+__all__ = ["canonical_json", "key_digest", "key_of_canonical"]
+
+_SAFE_INT = 2**53
+_C_TYPES = frozenset({dict, list, tuple, str, int, float, bool, type(None)})
+_STR_ONLY = frozenset({str})
+_BYTES_MARKER = re.compile(r"\$+bytes\Z")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+_ASTRAL = re.compile("[\U00010000-\U0010ffff]")
+_PRIVATE_UP = re.compile("[\ue000-\uffff]")
+_DIGITS = 4000  # Python converts at most 4300 digits at once unless told otherwise.
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+def canonical_json(value: object, *, census: Census | None = None) -> bytes:
+    """The canonical JSON of ``value``, as UTF-8.
+
+    Takes None, bool, int, float, str, bytes, lists, maps with string keys, and the objects of the table in spec
+    chapter 02 (sets among them). Raises CanonicalizationError with the JSON pointer of the first part that has no
+    canonical form: NaN, an infinity, a map key that is not a string, a surrogate pair in two halves, an object
+    outside the table, more than MAX_DEPTH nested containers.
+
+    ``census`` is that of ``value`` from ``survey``, for a caller who has it already.
+    """
+    if census is None:
+        census = survey(value, CanonicalizationError)
+    value = census.value
+    if (
+        census.types <= _C_TYPES
+        and census.key_types <= _STR_ONLY
+        and census.low >= -_SAFE_INT
+        and census.high <= _SAFE_INT
+        and not _keys_need_care(census.keys)
+    ):
+        try:
+            if census.float_level < 0:
+                return _encode(value)
+            level = census.float_level
+            return on_fresh_stack(lambda: _encode(_with_numbers(value, level)))
+        except (_NotFinite, UnicodeEncodeError):
+            pass  # The walk below finds the place, or escapes the surrogate.
+        except RecursionError:
+            pass
+    return on_fresh_stack(lambda: _slow(value))
+
+
+def key_digest(kind: str, identity: object, *, census: Census | None = None) -> bytes:
+    """The key (32 bytes): BLAKE3-256 of the canonical JSON of ``[kind, identity]``.
+
+    ``kind`` (str) is the record kind, ``identity`` whatever tells one call from another. Raises
+    CanonicalizationError as ``canonical_json`` does, with paths inside ``identity``.
+    """
+    return key_of_canonical(kind, canonical_json(identity, census=census))
+
+
+def key_of_canonical(kind: str, canonical_identity: bytes) -> bytes:
+    """``key_digest`` for a caller who holds the canonical JSON of the identity already."""
+    return blake3(b"[%b,%b]" % (canonical_json(kind), canonical_identity)).digest()
+
+
+class _NotFinite(Exception):
+    """A NaN or an infinity; the caller does not know where."""
+
+
+def _keys_need_care(keys: set[Any]) -> bool:
+    """Whether the C encoder may order ``keys`` wrongly (it sorts by code point), or one looks like the bytes marker."""
+    text = "".join(keys)
+    if "$" in text and any(map(_BYTES_MARKER.match, keys)):
+        return True
+    # Code point order and UTF-16 order differ only between astral characters and U+E000 to U+FFFF.
+    return not text.isascii() and _ASTRAL.search(text) is not None and _PRIVATE_UP.search(text) is not None
+
+
+def _with_numbers(value: Any, level: int) -> Any:
+    """A copy of ``value`` in which the floats down to ``level`` are replaced by what prints right in C."""
+    cls = type(value)
+    if cls is float:
+        return _c_number(value)
+    if level == 0:
+        return value
+    if cls is dict:
+        result = {}
+        for key, child in value.items():
+            kind = type(child)
+            if kind is float:
+                result[key] = _c_number(child)
+            elif kind is dict or kind is list or kind is tuple:
+                result[key] = _with_numbers(child, level - 1)
+            else:
+                result[key] = child
+        return result
+    if cls is list or cls is tuple:
+        items = []
+        for child in value:
+            kind = type(child)
+            if kind is float:
+                items.append(_c_number(child))
+            elif kind is dict or kind is list or kind is tuple:
+                items.append(_with_numbers(child, level - 1))
+            else:
+                items.append(child)
+        return items
+    return value
+
+
+def _c_number(number: float) -> object:
+    if number.is_integer() and -_SAFE_INT <= number <= _SAFE_INT:
+        return int(number)
+    if number - number != 0.0:
+        raise _NotFinite
+    return msgspec.Raw(_float_text(number).encode())
+
+
+def _slow(value: Any) -> bytes:
+    """The canonical JSON of any plain value: the rules one by one, with the path at hand for errors."""
+    out: list[bytes] = []
+    _write(value, out, None)
+    return b"".join(out)
+
+
+def _write(value: Any, out: list[bytes], path: Path) -> None:
+    cls = type(value)
+    if cls is str:
+        out.append(_text(value, path))
+    elif cls is dict:
+        _write_map(value, out, path)
+    elif cls is list or cls is tuple:
+        separator = b"["
+        for index, child in enumerate(value):
+            out.append(separator)
+            _write(child, out, (path, index))
+            separator = b","
+        out.append(b"]" if separator == b"," else b"[]")
+    elif cls is int:
+        out.append(_int_text(value).encode())
+    elif cls is float:
+        if value - value != 0.0:
+            raise CanonicalizationError("NaN and infinities have no canonical form", path=pointer(path))
+        out.append(_float_text(value).encode())
+    elif cls is bytes:
+        out.append(b'{"$bytes":"%b"}' % b64encode(value))
+    else:
+        out.append(b"null" if value is None else b"true" if value else b"false")
+
+
+def _write_map(value: dict[Any, Any], out: list[bytes], path: Path) -> None:
+    for key in value:
+        if type(key) is not str:
+            raise CanonicalizationError(
+                f"a map key is {type(key)!r}, and keys can only be computed of maps with string keys",
+                path=pointer(path),
+                hint="use strings as keys",
+            )
+    if len(value) == 1:
+        (key,) = value
+        name = "$" + key if _BYTES_MARKER.match(key) else key
+        out.append(b"{%b:" % _text(name, (path, key)))
+        _write(value[key], out, (path, key))
+        out.append(b"}")
+        return
+    separator = b"{"
+    for key in sorted(value, key=_utf16):
+        out.append(b"%b%b:" % (separator, _text(key, (path, key))))
+        _write(value[key], out, (path, key))
+        separator = b","
+    out.append(b"}" if separator == b"," else b"{}")
+
+
+def _utf16(text: str) -> bytes:
+    return text.encode("utf-16-be", "surrogatepass")
+
+
+def _text(text: str, path: Path) -> bytes:
+    r"""RFC 8785 section 3.2.2.2, with lone surrogates as ``\udxxx`` (ECMAScript's well-formed JSON.stringify)."""
+    try:
+        return _encode(text)
+    except UnicodeEncodeError:
+        pass
+    if _PAIR.search(text):
+        # In UTF-16 this is the same string as the one character, so it must not have a form of its own.
+        raise CanonicalizationError(
+            "a string holds the two halves of a surrogate pair as separate characters",
+            path=pointer(path),
+            hint='join them with text.encode("utf-16", "surrogatepass").decode("utf-16")',
+        )
+    parts = [b'"']
+    start = 0
+    for match in _SURROGATE.finditer(text):
+        parts.append(_encode(text[start : match.start()])[1:-1])
+        parts.append(b"\\u%04x" % ord(match.group()))
+        start = match.end()
+    parts.append(_encode(text[start:])[1:])
+    return b"".join(parts)
+
+
+def _int_text(number: int) -> str:
+    """As the double of the same value prints; an integer that no double holds prints its digits and ``e0``."""
+    if -_SAFE_INT <= number <= _SAFE_INT:
+        return str(number)
+    try:
+        double = float(number)
+    except OverflowError:
+        double = 0.0
+    return _float_text(double) if double == number else _decimal(number) + "e0"
+
+
+def _decimal(number: int) -> str:
+    """``str(number)`` at any size."""
+    if number < 0:
+        return "-" + _decimal(-number)
+    if number.bit_length() <= 3 * _DIGITS:
+        return str(number)
+    half = max(number.bit_length() * 3 // 20, 1)  # about half of its decimal digits
+    high, low = divmod(number, 10**half)
+    return _decimal(high) + _decimal(low).rjust(half, "0")
+
+
+def _float_text(number: float) -> str:
+    """ECMAScript's Number::toString of a finite double (RFC 8785 section 3.2.2.3).
+
+    Python's ``repr`` yields the same shortest digits; only their layout differs.
+    """
+    if number == 0.0:
+        return "0"
+    sign = "-" if number < 0 else ""
+    mantissa, _, exponent = repr(abs(number)).partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    digits = (whole + fraction).lstrip("0")
+    # ``point``: where the decimal point lies, counted from the first significant digit (ECMAScript's n).
+    point = int(exponent or 0) + len(whole) - (len(whole + fraction) - len(digits))
+    digits = digits.rstrip("0")
+    count = len(digits)
+    if count <= point <= 21:
+        return sign + digits + "0" * (point - count)
+    if 0 < point <= 21:
+        return f"{sign}{digits[:point]}.{digits[point:]}"
+    if -6 < point <= 0:
+        return f"{sign}0.{'0' * -point}{digits}"
+    rest = f".{digits[1:]}" if count > 1 else ""
+    return f"{sign}{digits[0]}{rest}e{point - 1:+d}"
