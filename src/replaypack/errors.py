@@ -21,6 +21,7 @@ __all__ = [
     "JournalError",
     "ObjectExistsError",
     "ObjectMissingError",
+    "ObjectTooShortError",
     "PublishError",
     "ReadOnlyStorageError",
     "RecorderClosedError",
@@ -112,9 +113,19 @@ class StorageError(ReplaypackError, OSError):
 
 
 class ObjectMissingError(StorageError, FileNotFoundError):
-    """The object is missing, or, on stores that do not tell the two apart, may not be seen."""
+    """The object is missing, or, on stores that do not tell the two apart, may not be seen.
+
+    ``may_be_denied`` (bool) is true where the store's answer does not say which of the two it is.
+    """
 
     code = "storage.missing"
+    may_be_denied: bool = False
+
+
+class ObjectTooShortError(StorageError):
+    """The object ends before the range that was asked for: it is not the object that the asker expected."""
+
+    code = "storage.too_short"
 
 
 class ObjectExistsError(StorageError, FileExistsError):
