@@ -3,3 +3,24 @@
 from __future__ import annotations
 
 __version__ = "0.1.0"
+
+from .archive import Archive, aopen, open
+from .canonical import canonical_json, key_digest
+from .errors import ReplaypackError
+from .recorder import Recorder
+from .recording import Record, Recording
+from .values import ABSENT
+
+__all__ = [
+    "ABSENT",
+    "Archive",
+    "Record",
+    "Recorder",
+    "Recording",
+    "ReplaypackError",
+    "__version__",
+    "aopen",
+    "canonical_json",
+    "key_digest",
+    "open",
+]

@@ -32,6 +32,7 @@ __all__ = [
     "StorageFullError",
     "StorageTimeoutError",
     "StorageUnsupportedError",
+    "UsageError",
     "StorageUnavailableError",
     "ValueEncodingError",
     "WeakGuaranteeWarning",
@@ -57,6 +58,12 @@ class ReplaypackError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message} ({self.hint})" if self.hint else self.message
+
+
+class UsageError(ReplaypackError, TypeError):
+    """A call that contradicts itself: arguments that exclude each other, or none of those that are needed."""
+
+    code = "usage"
 
 
 class CanonicalizationError(ReplaypackError, ValueError):

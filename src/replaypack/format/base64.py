@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import base64 as _std
 import binascii
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+_fast: Any
 try:
     import pybase64 as _fast
 except ImportError:  # the extra is optional

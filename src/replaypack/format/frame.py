@@ -6,7 +6,7 @@ import threading
 
 import zstandard
 
-from ..errors import FormatError
+from replaypack.errors import FormatError
 
 __all__ = ["MAX_FRAME", "Compressor", "decompress"]
 

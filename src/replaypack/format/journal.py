@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ..errors import FormatError
+from replaypack.errors import FormatError
+
 from .digests import digest
-from .record_frame import Entry, encode_entry, split_entry
+from .record_frame import split_entry
 from .varint import read_uvarint, uvarint
 
 __all__ = ["JOURNAL_VERSION", "JournalHead", "JournalRecord", "encode_head", "encode_record", "read_journal"]
@@ -26,31 +27,35 @@ _MAGIC = b"RPKJRNL\n"
 
 
 class JournalHead(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a journal continues.
+    """Which recording a journal belongs to, and where in it.
 
-    ``archive`` is the URL without credentials, ``first`` the sequence number of its first record,
-    ``literals`` the size (bytes) of the address space before it, ``manifest`` the manifest that was
-    published before it (canonical JSON), ``content`` the members of the recording that a new one needs.
+    ``archive`` is the URL without credentials; ``revision`` the claimed one; ``first`` the sequence number of the
+    journal's first record and ``literals`` the size (bytes) of the address space before it; ``content`` are the
+    members of the manifest's content that recovery cannot find elsewhere.
     """
 
     version: int
     archive: str
     name: str
     revision: int
+    claim: str
     writer: str
+    number: int
     first: int
     literals: int
-    previous: str | None
-    claim: str
-    manifest: bytes
     content: dict[str, Any]
 
 
 class JournalRecord(NamedTuple):
-    """One record of a journal: its entry as in a record frame, and the literals that it added."""
+    """One record of a journal: its entry as in a record frame, the literals that it added, whether a frame begins.
 
-    entry: Entry
+    Recipes refer to recipes before them in the same record frame only; recovery closes its frames at the same
+    places, so that entries can be used as they are.
+    """
+
+    entry: bytes
     literals: bytes
+    starts_frame: bool
 
 
 def _frame(body: bytes) -> bytes:
@@ -62,10 +67,9 @@ def encode_head(head: JournalHead) -> bytes:
     return _MAGIC + _frame(msgspec.msgpack.encode(head))
 
 
-def encode_record(row: bytes, recipes: bytes, inline: bytes | None, literals: bytes) -> bytes:
-    """Return the journal entry of one record."""
-    entry = encode_entry(row, recipes, inline)
-    return _frame(b"".join((uvarint(len(entry)), entry, literals)))
+def encode_record(entry: bytes, literals: bytes, *, starts_frame: bool) -> bytes:
+    """Return the journal entry of one record: ``flags (1) ‖ uvarint(size of entry) ‖ entry ‖ literals``."""
+    return _frame(b"".join((b"\1" if starts_frame else b"\0", uvarint(len(entry)), entry, literals)))
 
 
 def _bodies(data: bytes) -> Iterator[bytes]:
@@ -103,8 +107,10 @@ def read_journal(data: bytes, *, where: str = "journal") -> tuple[JournalHead, I
 
 def _records(bodies: Iterator[bytes], where: str) -> Iterator[JournalRecord]:
     for body in bodies:
-        size, pos = read_uvarint(body, 0)
-        entry, end = split_entry(body, pos, where=where)
+        if not body or body[0] > 1:
+            raise FormatError("a record of a journal has unknown flags", where=where)
+        size, pos = read_uvarint(body, 1)
+        _, end = split_entry(body, pos, where=where)
         if end != pos + size:
             raise FormatError("a record of a journal does not fill its entry", where=where)
-        yield JournalRecord(entry, body[end:])
+        yield JournalRecord(body[pos:end], body[end:], bool(body[0]))

@@ -14,8 +14,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from ..canonical import canonical_json
-from ..errors import CanonicalizationError, FormatError
+from replaypack.canonical import canonical_json
+from replaypack.errors import CanonicalizationError, FormatError
+
 from .digests import SHORT_SIZE, digest
 from .merkle import MerkleTree
 from .table import TABLES, Root, TableShape
@@ -193,7 +194,9 @@ class Manifest:
 
     def __repr__(self) -> str:
         c, s = self.content, self.storage
-        return f"<Manifest revision {s.revision} ({s.cause}), {c.state}, {c.records} records, content {self.digest[:12]}…>"
+        return (
+            f"<Manifest revision {s.revision} ({s.cause}), {c.state}, {c.records} records, content {self.digest[:12]}…>"
+        )
 
     @property
     def merkle(self) -> MerkleTree:
@@ -381,4 +384,3 @@ def parse_pack_page(ref: PageRef, raw: bytes, *, where: str) -> list[PackRef]:
     if len(raw) != ref.raw or digest(raw)[:SHORT_SIZE].hex() != ref.digest or len(raw) % _PACK.size:
         raise FormatError("a page of packs does not match its digest", where=where)
     return [PackRef(name.hex(), size) for name, size in _PACK.iter_unpack(raw)]
-

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ..errors import FormatError
+from replaypack.errors import FormatError
+
 from .digests import DIGEST_SIZE, digest
 
 __all__ = ["MerkleTree", "edge_sizes", "leaf_hash", "merkle_root", "node_hash"]

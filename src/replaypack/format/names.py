@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from ..errors import InvalidLocatorError, InvalidNameError
+from replaypack.errors import InvalidLocatorError, InvalidNameError
 
 __all__ = [
     "LATEST",

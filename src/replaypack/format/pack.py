@@ -10,7 +10,8 @@ from struct import Struct, error
 
 import msgspec
 
-from ..errors import FormatError
+from replaypack.errors import FormatError
+
 from .digests import short_digest
 from .frame import Compressor, decompress
 from .table import Location
@@ -200,4 +201,3 @@ def parse_pack(data: bytes, *, where: str = "pack") -> Toc:
     if data[start - _SKIP.size : start] != _SKIP.pack(_SKIPPABLE, length + TRAILER_SIZE):
         raise FormatError("the table of contents is not a skippable frame", where=where)
     return parse_toc(data[start:-TRAILER_SIZE], raw, digest, len(data), where=where)
-

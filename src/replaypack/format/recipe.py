@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from ..errors import FormatError
+from replaypack.errors import FormatError
+
 from .base64 import encode_base64, encoded_length
 from .varint import append_uvarint, read_uvarint
 
@@ -50,11 +51,11 @@ class Range(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Ranges ``start`` … ``start + count`` of the recipe ``back`` recipes earlier in the same stream."""
+    """Ranges ``start`` … ``start + items`` of the recipe ``back`` recipes earlier in the same stream."""
 
     back: int
     start: int
-    count: int
+    items: int
 
 
 Op = Range | Run
@@ -90,7 +91,7 @@ def encode_ops(ops: Sequence[Op]) -> bytes:
     append_uvarint(out, len(ops))
     for op in ops:
         if type(op) is Run:
-            append_uvarint(out, op.count << 2 | 2)
+            append_uvarint(out, op.items << 2 | 2)
             append_uvarint(out, op.back)
             append_uvarint(out, op.start)
         else:
@@ -143,9 +144,9 @@ def resolve(ops: Sequence[Op], earlier: Sequence[Sequence[Range]], *, where: str
             if not 0 < op.back <= len(earlier):
                 raise FormatError(f"a recipe refers {op.back} recipes back, there are {len(earlier)}", where=where)
             source = earlier[-op.back]
-            if not op.count or op.start + op.count > len(source):
+            if not op.items or op.start + op.items > len(source):
                 raise FormatError("a recipe takes ranges that its source does not have", where=where)
-            ranges.extend(source[op.start : op.start + op.count])
+            ranges.extend(source[op.start : op.start + op.items])
         else:
             ranges.append(op)  # type: ignore[arg-type]
         if len(ranges) > MAX_RANGES:
@@ -195,5 +196,3 @@ def materialise(
         for offset, length, flags in ranges
     ]
     return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
-
-

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ..errors import FormatError
+from replaypack.errors import FormatError
+
 from .recipe import Range, parse_ops, resolve
 from .row import Row, parse_stored_row
 from .varint import append_uvarint, read_uvarint

@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from ..errors import FormatError
+from replaypack.errors import FormatError
+
 from .digests import DIGEST_SIZE, digest
 
 __all__ = [
@@ -136,5 +137,3 @@ def parse_stored_row(stored: bytes, inline: bytes | None, *, where: str = "row")
     if inline is not None and (row.response_size != len(inline) or len(inline) >= INLINE_LIMIT):
         raise FormatError(f"a row names a response of {row.response_size} bytes, {len(inline)} follow", where=where)
     return row, data
-
-

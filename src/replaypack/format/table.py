@@ -7,12 +7,14 @@ agree in most columns, and zstd sees that only when the columns lie together.
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 from typing import NamedTuple
 
-from ..errors import FormatError
+from replaypack.errors import FormatError
+
 from .digests import SHORT_SIZE, short_digest
 
 __all__ = [
@@ -83,14 +85,14 @@ class KeyEntry(NamedTuple):
 class FrameEntry(NamedTuple):
     """``records`` and ``literals``: first sequence number or offset, frame, its raw bytes and items, its digest.
 
-    ``count`` is the number of records of a record frame; for a literal frame it equals ``raw``. ``digest`` is
+    ``items`` is the number of records of a record frame; for a literal frame it equals ``raw``. ``digest`` is
     the first 16 bytes of the BLAKE3 of the decompressed frame.
     """
 
     first: int
     frame: Location
     raw: int
-    count: int
+    items: int
     digest: bytes
 
 
@@ -103,7 +105,7 @@ class BlobEntry(NamedTuple):
     role: int
 
 
-KEYS = TableShape(1, "keys", 60, 30)
+KEYS = TableShape(1, "keys", 62, 30)
 RECORDS = TableShape(2, "records", 42, 6)
 LITERALS = TableShape(3, "literals", 42, 6)
 BLOBS = TableShape(4, "blobs", 23, 22)
@@ -115,7 +117,7 @@ _BLOB = Struct(">16sHIB")
 
 
 def pack_key(entry: KeyEntry) -> bytes:
-    """Encode an entry of ``keys`` (60 bytes)."""
+    """Encode an entry of ``keys`` (62 bytes)."""
     key, disc, seq, (pack, offset, length), place, leaf = entry
     return _KEY.pack(key, disc, seq >> 32, seq & 0xFFFFFFFF, pack, offset, length, place, leaf)
 
@@ -218,7 +220,7 @@ class Root:
             fences.append(fence)
             digests.append(digest)
             locations.append(Location(*location))
-        if any(a >= b for a, b in zip(fences, fences[1:], strict=False)):
+        if any(a >= b for a, b in itertools.pairwise(fences)):
             raise FormatError(f"the fences of {shape.name} are not in order", where=where)
         return cls(shape, count, fences, digests, locations)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..errors import FormatError
+from replaypack.errors import FormatError
 
 __all__ = ["append_uvarint", "read_uvarint", "read_uvarints", "uvarint"]
 

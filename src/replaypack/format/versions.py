@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from ..errors import FormatError
+from replaypack.errors import FormatError
 
 __all__ = ["CURRENT_VERSION", "FORMAT", "KNOWN_FEATURES", "check_features", "parse_document"]
 
@@ -46,7 +46,8 @@ def parse_document(data: bytes, *, where: str) -> dict[str, Any]:
             raise FormatError(f"nothing can bring version {version} up to date", reason="unmigratable", where=where)
         document = migrate(document)
         version += 1
-    return document
+    result: dict[str, Any] = document
+    return result
 
 
 def check_features(document: dict[str, Any], *, where: str) -> None:

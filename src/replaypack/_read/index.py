@@ -1,0 +1,360 @@
+"""Looking things up in the tables of a recording's segments, page by page.
+
+Every public call plans its reads first and sends them together, so that the depth in round trips does not grow
+with the number of segments.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from replaypack.errors import FormatError
+from replaypack.format.manifest import Manifest, PackRef, PageRef, Segment, parse_pack_page, read_root
+from replaypack.format.merkle import leaf_hash
+from replaypack.format.names import pack_key_of
+from replaypack.format.record_frame import RecordFrame
+from replaypack.format.row import Row
+from replaypack.format.table import (
+    BLOBS,
+    KEYS,
+    LITERALS,
+    RECORDS,
+    FrameEntry,
+    KeyEntry,
+    Location,
+    Root,
+    TableShape,
+    lower_bound,
+    parse_page,
+    unpack_blob,
+    unpack_frame,
+    unpack_key,
+)
+
+from .cache import Cache
+from .packs import Frame, PackReader
+
+__all__ = ["Found", "Index", "SegmentIndex"]
+
+
+class Found(NamedTuple):
+    """A record in its frame."""
+
+    row: Row
+    row_bytes: bytes
+    inline: bytes | None
+    frame: RecordFrame
+    place: int
+
+
+def _after(prefix: bytes) -> bytes | None:
+    """The smallest byte string above every one that begins with ``prefix``; None where there is none."""
+    stripped = prefix.rstrip(b"\xff")
+    return stripped[:-1] + bytes((stripped[-1] + 1,)) if stripped else None
+
+
+class SegmentIndex:
+    """The tables of one segment."""
+
+    def __init__(self, packs: Sequence[PackRef], segment: Segment, reader: PackReader, cache: Cache) -> None:
+        self.segment = segment
+        self.packs = packs if segment.packs is None else [packs[index] for index in segment.packs]
+        self._reader = reader
+        self._cache = cache
+        self._roots: dict[str, Root] = {}
+
+    def pack(self, at: Location, *, where: str) -> PackRef:
+        """The pack that a location in this segment's tables names."""
+        if at.pack >= len(self.packs):
+            raise FormatError(f"a table names pack {at.pack} of {len(self.packs)}", where=where)
+        return self.packs[at.pack]
+
+    def root(self, shape: TableShape) -> Root:
+        """The root of one table, read where it does not stand in the manifest."""
+        root = self._roots.get(shape.name)
+        if root is None:
+            ref = self.segment.table(shape)
+            page = _read_page_ref(ref.page, self._reader) if ref.page is not None else None
+            root = read_root(shape, ref, page, where=f"root of {shape.name}")
+            self._roots[shape.name] = root
+        return root
+
+    def page_frame(self, shape: TableShape, number: int) -> Frame:
+        """What to read for page ``number``."""
+        root = self.root(shape)
+        at = root.locations[number]
+        pack = self.pack(at, where=f"root of {shape.name}")
+        return Frame(pack, at, root.page_count(number) * shape.width, None)
+
+    def near(self) -> None:
+        """Read the near range where there is one."""
+        near = self.segment.near
+        if near is not None:
+            at = Location(near.pack, near.offset, near.length)
+            self._reader.preload(self.pack(at, where="near range"), near.offset, near.length)
+
+
+def _read_page_ref(ref: PageRef, reader: PackReader) -> bytes:
+    size = ref.offset + ref.length
+    frame = Frame(PackRef(ref.pack, size), Location(0, ref.offset, ref.length), ref.raw, bytes.fromhex(ref.digest))
+    return reader.read([frame])[0]
+
+
+class Index:
+    """Tables and record frames of a whole recording: its manifest's segments, in order."""
+
+    def __init__(self, manifest: Manifest, reader: PackReader, cache: Cache) -> None:
+        self.reader = reader
+        self.cache = cache
+        storage = manifest.storage
+        packs = list(storage.packs)
+        for ref in storage.pack_pages:
+            packs += parse_pack_page(ref, _read_page_ref(ref, reader), where=pack_key_of(ref.pack))
+        for segment in storage.segments:
+            if any(index >= len(packs) for index in segment.packs or ()):
+                raise FormatError("a segment names a pack that the manifest does not", where="manifest")
+        self.packs = packs
+        self.segments = [SegmentIndex(packs, segment, reader, cache) for segment in storage.segments]
+        self._records = manifest.content.records
+        self._literal_starts: list[tuple[int, SegmentIndex]] | None = None
+        self._lock = threading.Lock()
+
+    # Pages
+
+    def pages(self, wanted: Sequence[tuple[SegmentIndex, TableShape, int]]) -> list[bytes]:
+        """Return the entries of several pages, those not in the cache read together."""
+        result: list[bytes | None] = []
+        missing: list[int] = []
+        frames: list[Frame] = []
+        for segment, shape, number in wanted:
+            frame = segment.page_frame(shape, number)
+            rows = self.cache.get((frame.pack.digest, frame.at.offset))
+            result.append(rows)
+            if rows is None:
+                missing.append(len(result) - 1)
+                frames.append(frame)
+        for index, frame, raw in zip(missing, frames, self.reader.read(frames) if frames else (), strict=True):
+            segment, shape, number = wanted[index]
+            root = segment.root(shape)
+            rows = parse_page(shape, raw, root.page_count(number), root.digests[number], where=frame.where)
+            self.cache.put((frame.pack.digest, frame.at.offset), rows, len(rows))
+            result[index] = rows
+        return result  # type: ignore[return-value]
+
+    # Keys
+
+    def _bounds(self, prefixes: Sequence[bytes], *, ends: bool) -> list[list[tuple[SegmentIndex, int, int | None]]]:
+        """For each prefix and segment the absolute index of its run's first entry and, on request, of its end.
+
+        The pages where the runs start (and, for counts, end) are read in one go. A prefix that a segment does
+        not have gives an empty run; without ``ends`` the end is None, and the start may be that of an empty run.
+        """
+        plan: list[tuple[SegmentIndex, TableShape, int]] = []
+        queries: list[tuple[int, SegmentIndex, bytes | None, int]] = []
+        for number, prefix in enumerate(prefixes):
+            after = _after(prefix) if ends else None
+            for segment in self.segments:
+                root = segment.root(KEYS)
+                queries.append((number, segment, prefix, root.page_of(prefix)))
+                if ends:
+                    queries.append((number, segment, after, root.page_of(after) if after is not None else -1))
+        places: dict[tuple[int, int], int] = {}
+        for _, segment, _, page in queries:
+            if page >= 0 and (id(segment), page) not in places:
+                places[(id(segment), page)] = len(plan)
+                plan.append((segment, KEYS, page))
+        rows = self.pages(plan)
+        answers: list[list[tuple[SegmentIndex, int, int | None]]] = [[] for _ in prefixes]
+        step = 2 if ends else 1
+        for at in range(0, len(queries), step):
+            number, segment, prefix_, page = queries[at]
+            start = self._absolute(segment, prefix_, page, rows, places)
+            end = self._absolute(segment, queries[at + 1][2], queries[at + 1][3], rows, places) if ends else None
+            answers[number].append((segment, start, end))
+        return answers
+
+    @staticmethod
+    def _absolute(
+        segment: SegmentIndex,
+        key: bytes | None,
+        page: int,
+        rows: Sequence[bytes],
+        places: dict[tuple[int, int], int],
+    ) -> int:
+        root = segment.root(KEYS)
+        if key is None:
+            return root.count
+        within = lower_bound(rows[places[(id(segment), page)]], KEYS.width, key)
+        return page * KEYS.page_entries + within
+
+    def counts(self, prefixes: Sequence[bytes]) -> list[int]:
+        """How many entries of ``keys`` begin with each prefix (16 bytes: a key; 24: with its discriminator)."""
+        return [sum((end or 0) - start for _, start, end in runs) for runs in self._bounds(prefixes, ends=True)]
+
+    def entries(self, prefix: bytes, nth: int = 0) -> Iterator[tuple[SegmentIndex, KeyEntry]]:
+        """Yield the entries that begin with ``prefix`` from number ``nth`` on, in recording order.
+
+        The pages where the runs start are read together; further ones as the iteration reaches them.
+        """
+        [runs] = self._bounds([prefix], ends=nth > 0)
+        size = len(prefix)
+        width, per_page = KEYS.width, KEYS.page_entries
+        for segment, start, end in runs:
+            if end is not None and start + nth >= end:
+                nth -= end - start
+                continue
+            root = segment.root(KEYS)
+            position = start + nth
+            nth = 0
+            while position < root.count:
+                page, within = divmod(position, per_page)
+                # The first entry of a page stands in the root: no need to read a page to see that a run ended.
+                if within == 0 and root.fences[page][:size] != prefix:
+                    break
+                [rows] = self.pages([(segment, KEYS, page)])
+                if rows[within * width : within * width + size] != prefix:
+                    break
+                yield segment, unpack_key(rows, within * width)
+                position += 1
+
+    # Record frames
+
+    def record(self, segment: SegmentIndex, entry: KeyEntry) -> Found:
+        """Read the record that an entry of ``keys`` names and check it against the entry."""
+        pack = segment.pack(entry.frame, where="page of keys")
+        frame = self._record_frame(Frame(pack, entry.frame, None, None))
+        row, data, stored = frame.entry(entry.place)
+        if leaf_hash(data)[:16] != entry.leaf or row.seq != entry.seq:
+            raise FormatError(f"record {entry.seq} does not match its entry in keys", where=frame.where)
+        if row.key[:16] != entry.key:
+            raise FormatError(f"record {entry.seq} has another key than its entry in keys", where=frame.where)
+        return Found(row, data, stored.inline, frame, entry.place)
+
+    def _record_frame(self, wanted: Frame) -> RecordFrame:
+        key = (wanted.pack.digest, wanted.at.offset)
+        frame: RecordFrame | None = self.cache.get(key)
+        if frame is None:
+            [raw] = self.reader.read([wanted])
+            frame = RecordFrame(raw, where=wanted.where)
+            self.cache.put(key, frame, len(raw))
+        return frame
+
+    def frames(self, first: int = 0) -> Iterator[tuple[FrameEntry, Frame]]:
+        """Yield the record frames from the one that holds record ``first`` on, in order."""
+        for segment in self.segments:
+            if segment.segment.first + segment.segment.count <= first:
+                continue
+            root = segment.root(RECORDS)
+            start = max(0, root.page_at_or_before(first.to_bytes(6, "big")))
+            for page in range(start, len(root.fences)):
+                [rows] = self.pages([(segment, RECORDS, page)])
+                for at in range(0, len(rows), RECORDS.width):
+                    entry = unpack_frame(rows, at)
+                    if entry.first + entry.items > first:
+                        pack = segment.pack(entry.frame, where="page of records")
+                        yield entry, Frame(pack, entry.frame, entry.raw, entry.digest)
+
+    def read_frames(self, frames: Sequence[Frame]) -> list[RecordFrame]:
+        """Return several record frames, those not in the cache read together."""
+        found: list[RecordFrame | None] = [self.cache.get((f.pack.digest, f.at.offset)) for f in frames]
+        missing = [index for index, frame in enumerate(found) if frame is None]
+        for index, raw in zip(missing, self.reader.read([frames[i] for i in missing]), strict=True):
+            frame = RecordFrame(raw, where=frames[index].where)
+            self.cache.put((frames[index].pack.digest, frames[index].at.offset), frame, len(raw))
+            found[index] = frame
+        return found  # type: ignore[return-value]
+
+    # Literals
+
+    def _literal_segment(self, offset: int) -> SegmentIndex:
+        with self._lock:
+            if self._literal_starts is None:
+                starts = []
+                for segment in self.segments:
+                    fences = segment.root(LITERALS).fences
+                    if fences:
+                        starts.append((int.from_bytes(fences[0], "big"), segment))
+                self._literal_starts = starts
+        position = bisect_right(self._literal_starts, offset, key=lambda item: item[0]) - 1
+        if position < 0:
+            raise FormatError(f"no literals at offset {offset}", where="literals")
+        return self._literal_starts[position][1]
+
+    def literals(self, spans: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Return the bytes of several (offset, length) spans of the literal address space.
+
+        Two rounds at most: the pages of ``literals`` that are not in the cache, then the frames, each together.
+        """
+        chosen: dict[tuple[int, int], tuple[SegmentIndex, int]] = {}
+        pieces: list[list[tuple[int, int, int]]] = []
+        # Which pages: an entry may begin before a span, so every page from the one at its start to its end.
+        for offset, length in spans:
+            first = self._literal_segment(offset)
+            last = self._literal_segment(offset + max(length, 1) - 1)
+            for segment in self.segments[self.segments.index(first) : self.segments.index(last) + 1]:
+                root = segment.root(LITERALS)
+                low = max(0, root.page_at_or_before(offset.to_bytes(6, "big")))
+                high = root.page_at_or_before((offset + max(length, 1) - 1).to_bytes(6, "big"))
+                for page in range(low, high + 1):
+                    chosen[(id(segment), page)] = (segment, page)
+        wanted = list(chosen.values())
+        entries: list[tuple[FrameEntry, SegmentIndex]] = []
+        for (segment, _), rows in zip(wanted, self.pages([(s, LITERALS, p) for s, p in wanted]), strict=True):
+            entries += ((unpack_frame(rows, at), segment) for at in range(0, len(rows), LITERALS.width))
+        entries.sort(key=lambda item: item[0].first)
+        firsts = [entry.first for entry, _ in entries]
+        needed: dict[int, int] = {}
+        for offset, length in spans:
+            end = offset + length
+            parts = []
+            while offset < end:
+                at = bisect_right(firsts, offset) - 1
+                entry = entries[at][0] if at >= 0 else None
+                if entry is None or offset >= entry.first + entry.raw:
+                    raise FormatError(f"no literals at offset {offset}", where="literals")
+                take = min(end, entry.first + entry.raw) - offset
+                parts.append((at, offset - entry.first, take))
+                needed.setdefault(at, len(needed))
+                offset += take
+            pieces.append(parts)
+        raws = self._literal_frames([entries[at] for at in needed])
+        result = []
+        for parts in pieces:
+            cuts = [raws[needed[at]][begin : begin + take] for at, begin, take in parts]
+            result.append(cuts[0] if len(cuts) == 1 else b"".join(cuts))
+        return result
+
+    def _literal_frames(self, entries: Sequence[tuple[FrameEntry, SegmentIndex]]) -> list[bytes]:
+        frames = [
+            Frame(segment.pack(entry.frame, where="page of literals"), entry.frame, entry.raw, entry.digest)
+            for entry, segment in entries
+        ]
+        found: list[bytes | None] = [self.cache.get((f.pack.digest, f.at.offset)) for f in frames]
+        missing = [index for index, raw in enumerate(found) if raw is None]
+        for index, raw in zip(missing, self.reader.read([frames[i] for i in missing]), strict=True):
+            self.cache.put((frames[index].pack.digest, frames[index].at.offset), raw, len(raw))
+            found[index] = raw
+        return found  # type: ignore[return-value]
+
+    # Blobs
+
+    def blob(self, digest: bytes) -> tuple[int, int] | None:
+        """Return (sequence, role) of a record that has the blob of this digest, if it has 4 KiB or more."""
+        prefix = digest[:16]
+        for segment in self.segments:
+            root = segment.root(BLOBS)
+            if not root.fences:
+                continue
+            page = root.page_of(prefix)
+            for number in range(page, min(page + 2, len(root.fences))):
+                if number > page and root.fences[number][:16] != prefix:
+                    break
+                [rows] = self.pages([(segment, BLOBS, number)])
+                within = lower_bound(rows, BLOBS.width, prefix) * BLOBS.width
+                if rows[within : within + 16] == prefix:
+                    entry = unpack_blob(rows, within)
+                    return entry.seq, entry.role
+        return None

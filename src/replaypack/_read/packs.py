@@ -1,0 +1,81 @@
+"""Frames out of packs: one range request each, neighbours together, checked before use."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from replaypack.errors import FormatError
+from replaypack.format.digests import short_digest
+from replaypack.format.frame import decompress
+from replaypack.format.manifest import PackRef
+from replaypack.format.names import pack_key_of
+from replaypack.format.table import Location
+from replaypack.storage import Storage
+
+__all__ = ["Frame", "PackReader"]
+
+
+class Frame(NamedTuple):
+    """A frame to read: its pack, its place there, and what it must decompress to where that is known."""
+
+    pack: PackRef
+    at: Location
+    raw: int | None
+    digest: bytes | None
+
+    @property
+    def where(self) -> str:
+        """For messages: the pack and the byte offset in it."""
+        return f"{pack_key_of(self.pack.digest)} at byte {self.at.offset}"
+
+
+class PackReader:
+    """Reads and decompresses frames. Holds the bytes of a *near* range once it was asked to."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._near: dict[str, tuple[int, bytes]] = {}
+        self._lock = threading.Lock()
+
+    def preload(self, pack: PackRef, offset: int, length: int) -> None:
+        """Read one range of a pack in one request; frames inside of it are then served from memory."""
+        with self._lock:
+            if pack.digest in self._near:
+                return
+            if offset + length > pack.size:
+                raise FormatError(f"a range ends beyond the pack's {pack.size} bytes", where=pack_key_of(pack.digest))
+            data = self._storage.get_range(pack_key_of(pack.digest), offset, length)
+            self._near[pack.digest] = (offset, data)
+
+    def read(self, frames: Sequence[Frame]) -> list[bytes]:
+        """Return the decompressed bytes of ``frames``, in order, fetched concurrently.
+
+        Raises `FormatError` for a frame that lies outside its pack, does not decompress, or does not match the
+        digest it should have; `StorageError` where the store fails.
+        """
+        bodies: list[bytes | None] = [None] * len(frames)
+        ranges, missing = [], []
+        for index, frame in enumerate(frames):
+            offset, length = frame.at.offset, frame.at.length
+            if offset + length > frame.pack.size:
+                raise FormatError(f"a frame ends beyond the pack's {frame.pack.size} bytes", where=frame.where)
+            near = self._near.get(frame.pack.digest)
+            if near is not None and near[0] <= offset and offset + length <= near[0] + len(near[1]):
+                bodies[index] = near[1][offset - near[0] : offset - near[0] + length]
+            else:
+                missing.append(index)
+                ranges.append((pack_key_of(frame.pack.digest), offset, length))
+        if len(ranges) == 1:
+            bodies[missing[0]] = self._storage.get_range(*ranges[0])
+        elif ranges:
+            for index, body in zip(missing, self._storage.get_ranges(ranges), strict=True):
+                bodies[index] = body
+        result = []
+        for frame, data in zip(frames, bodies, strict=True):
+            raw = decompress(data or b"", frame.raw, where=frame.where)
+            if frame.digest is not None and short_digest(raw) != frame.digest:
+                raise FormatError("a frame does not match the digest in its table", where=frame.where)
+            result.append(raw)
+        return result

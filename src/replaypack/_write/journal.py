@@ -1,0 +1,140 @@
+"""Journal files on the local disk: appended to before `append` returns, deleted once published."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from replaypack.errors import FormatError, JournalError
+from replaypack.format.digests import digest
+from replaypack.format.journal import JournalHead, JournalRecord, encode_head, read_journal
+from replaypack.storage import Storage
+
+if sys.platform != "win32":
+    import fcntl
+
+__all__ = ["JournalFile", "Leftover", "find_leftovers", "journal_directory"]
+
+_SUFFIX = ".rpj"
+
+
+def journal_directory(storage: Storage) -> Path:
+    """Where the journals of an archive lie: inside of a local one, else in the user's state directory."""
+    if storage.local_path is not None:
+        return storage.local_path / "journal"
+    state = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+    return Path(state) / "replaypack" / "journal" / digest(storage.url.encode()).hex()[:32]
+
+
+class JournalFile:
+    """One journal file, locked while its recorder lives. Mode 0600: it holds what was recorded."""
+
+    def __init__(self, directory: Path, head: JournalHead) -> None:
+        self.path = directory / f"{head.writer}-{head.number:06d}{_SUFFIX}"
+        try:
+            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
+        except OSError as error:
+            raise self._failed("create", error) from None
+        if sys.platform != "win32":
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._size = 0
+        self.append(encode_head(head))
+
+    def append(self, data: bytes) -> None:
+        """Append ``data`` whole or not at all; raises `JournalError`.
+
+        Once this returns the bytes outlive the process, not yet a power failure: `sync` is for that.
+        """
+        done = 0
+        view = memoryview(data)
+        try:
+            while done < len(data):
+                done += os.write(self._fd, view[done:])
+        except OSError as error:
+            try:
+                os.ftruncate(self._fd, self._size)
+            except OSError:  # pragma: no cover - a reader ends at the first entry that is cut off
+                pass
+            raise self._failed("write", error) from None
+        self._size += done
+
+    def sync(self) -> None:
+        """Make what was appended outlive a power failure; raises `JournalError`."""
+        try:
+            os.fsync(self._fd)
+        except OSError as error:
+            raise self._failed("sync", error) from None
+
+    def close(self, *, delete: bool) -> None:
+        """Release the lock; delete the file where its records are published."""
+        if self._fd < 0:
+            return
+        if delete:
+            self.path.unlink(missing_ok=True)
+        os.close(self._fd)
+        self._fd = -1
+
+    def _failed(self, verb: str, error: OSError) -> JournalError:
+        hint = (
+            "free some space" if error.errno in (28, 122) else "set XDG_STATE_HOME to a directory that can be written"
+        )
+        return JournalError(f"cannot {verb} the journal {self.path}: {error.strerror}", hint=hint)
+
+
+class Leftover(NamedTuple):
+    """The journals of one recorder that is gone, in order."""
+
+    head: JournalHead
+    paths: list[Path]
+
+    def records(self) -> Iterator[tuple[JournalHead, Iterator[JournalRecord]]]:
+        """Read the journals one after another."""
+        for path in self.paths:
+            yield read_journal(path.read_bytes(), where=str(path))
+
+
+def _locked(path: Path) -> bool:
+    if sys.platform == "win32":
+        return False
+    try:
+        fd = os.open(path, os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def find_leftovers(directory: Path) -> tuple[list[Leftover], list[tuple[Path, FormatError]]]:
+    """Return the journals of recorders that are gone, and those that cannot be read.
+
+    A journal that was cut off before its head holds no record that was ever acknowledged.
+    """
+    writers: dict[str, Leftover] = {}
+    broken: list[tuple[Path, FormatError]] = []
+    for path in sorted(directory.glob(f"*{_SUFFIX}")) if directory.is_dir() else ():
+        if _locked(path):
+            continue
+        try:
+            head, _ = read_journal(path.read_bytes(), where=str(path))
+        except FormatError as error:
+            broken.append((path, error))
+            continue
+        except FileNotFoundError:
+            continue
+        writers.setdefault(head.writer, Leftover(head, [])).paths.append(path)
+    return list(writers.values()), broken
+
+
+def writer_is_alive(directory: Path, writer: str) -> bool | None:
+    """Whether a recorder on this machine holds the journals of ``writer``; None where it has none here."""
+    paths = sorted(directory.glob(f"{writer}-*{_SUFFIX}")) if directory.is_dir() else []
+    return any(map(_locked, paths)) if paths else None

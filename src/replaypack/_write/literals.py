@@ -1,0 +1,330 @@
+"""Turning blobs into recipes over the literal address space: the writer's deduplication.
+
+None of this is part of the format: any recipe that gives the right bytes is legal. What is found here decides
+the size of an archive and the speed of recording.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Sequence
+from itertools import accumulate, compress, count, islice
+from operator import ne
+from typing import NamedTuple
+
+from replaypack.format.base64 import MIN_RUN, find_base64
+from replaypack.format.recipe import BASE64, UNPADDED, URLSAFE, Op, Range, Recipe, Run, cut
+
+__all__ = ["CUT", "LARGE", "SPLIT", "LiteralStream", "Splitter"]
+
+#: Literal frames are cut at this many bytes: just under 1 MiB, and a multiple of three (whole base64 quads).
+CUT = 1_048_575
+#: Blobs below this size are not split.
+SPLIT = 4096
+#: Literals of this size and more lie alone in a pack that names no recording.
+LARGE = 4 << 20
+#: A recipe over more frames than this stores its bytes anew; the format's readers expect at most 16. Frames of
+#: neighbouring segments are cut short, so that the address space is counted a little stricter here.
+MAX_FRAMES = 12
+
+#: Pieces below this are not looked up by content: a reference would cost as much.
+_MIN_ELEMENT = 96
+#: Pieces up to this size that differ are stepped over when aligning with a parent: headers, counters.
+_GLUE = 1024
+_NEVER = 1 << 62
+
+
+class LiteralStream:
+    """The end of the literal address space: what was added and is not yet cut into frames."""
+
+    def __init__(self, end: int = 0) -> None:
+        self.start = end
+        self.end = end
+        #: Closed frames (offset, bytes) that nobody has taken yet. One of `LARGE` bytes and more is a large literal.
+        self.closed: list[tuple[int, bytes]] = []
+        self._pending = bytearray()
+        self._fresh: list[bytes] = []
+
+    def add(self, data: bytes) -> int:
+        """Append literals; return their offset."""
+        offset = self.end
+        self.end += len(data)
+        self._fresh.append(data)
+        if len(data) >= LARGE:
+            self.cut()
+            self.closed.append((offset, data))
+            self.start = self.end
+            return offset
+        pending = self._pending
+        pending += data
+        while len(pending) >= CUT:
+            self.closed.append((self.start, bytes(pending[:CUT])))
+            del pending[:CUT]
+            self.start += CUT
+        return offset
+
+    def cut(self) -> None:
+        """Close the frame that is being filled."""
+        if self._pending:
+            self.closed.append((self.start, bytes(self._pending)))
+            self._pending = bytearray()
+            self.start = self.end
+
+    def take_fresh(self) -> bytes:
+        """What was added since the last call: what a journal entry carries."""
+        data = b"".join(self._fresh)
+        self._fresh.clear()
+        return data
+
+
+class _Tip(NamedTuple):
+    """The latest request of one conversation: its pieces, where each ends, its ranges, its number in the stream."""
+
+    pieces: list[bytes]
+    ends: list[int]
+    recipe: Recipe
+    number: int
+
+
+class _Copy(NamedTuple):
+    """Bytes ``start`` … ``end`` of the parent."""
+
+    start: int
+    end: int
+
+
+class Splitter:
+    """Finds, for each blob, which literals it can take from what was recorded before.
+
+    ``tips`` conversations are followed at the same time; ``window`` bytes of elements are found by content.
+    """
+
+    def __init__(
+        self, stream: LiteralStream, *, tips: int = 16, window: int = 16 << 20, memory: int = 48 << 20
+    ) -> None:
+        self.stream = stream
+        self._max_tips = tips
+        self._tips: list[_Tip] = []
+        self._tip_memory = memory
+        self._window: OrderedDict[bytes, tuple[Range, ...]] = OrderedDict()
+        self._window_size = 0
+        self._window_limit = window
+        #: Recipes written so far, and the first of them that recipes in the current frame and journal may refer to.
+        self.written = 0
+        self.horizon = 0
+
+    def recipe(self, pieces: Sequence[bytes]) -> list[Op]:
+        """Return the recipe of the blob whose bytes are ``pieces``; new bytes go to the stream."""
+        size = sum(map(len, pieces))
+        if size < SPLIT:
+            ops: list[Op] = list(self._ranges_of(b"".join(pieces)))
+            self.written += 1
+            return ops
+        pieces = list(pieces)
+        ends = list(accumulate(map(len, pieces)))
+        parent, plan = self._align(pieces, ends)
+        ops, ranges = self._build(pieces, plan, parent)
+        if self._spread(ranges) > max(MAX_FRAMES, 2 + size // CUT):
+            ops = list(self._store(b"".join(pieces)))
+            ranges = [op for op in ops if type(op) is Range]
+        self._remember(pieces, ends, ranges, parent, plan)
+        self.written += 1
+        return ops
+
+    def learn(self, pieces: Sequence[bytes], recipe: Sequence[Range]) -> None:
+        """Let later blobs reuse a blob that is stored already (a request of a base recording)."""
+        pieces = list(pieces)
+        ends = list(accumulate(map(len, pieces)))
+        whole = Recipe(recipe)
+        self._remember(pieces, ends, whole.ranges, None, [])
+        begin = 0
+        for piece, end in zip(pieces, ends, strict=True):
+            if len(piece) >= _MIN_ELEMENT:
+                ranges = cut(whole, begin, end)
+                if ranges is not None:
+                    self._know(piece, tuple(ranges))
+            begin = end
+
+    # Alignment with an earlier blob
+
+    def _align(self, pieces: list[bytes], ends: list[int]) -> tuple[_Tip | None, list[_Copy | bytes]]:
+        best: tuple[_Tip, list[tuple[int, int, int]]] | None = None
+        best_size = 0
+        for tip in self._tips:
+            runs = _matches(pieces, tip.pieces)
+            size = sum(ends[i + n - 1] - (ends[i - 1] if i else 0) for i, _, n in runs)
+            if size > best_size:
+                best, best_size = (tip, runs), size
+                # Half of it in common is the same conversation, or as good as: no need to look at every tip.
+                if size * 2 > ends[-1]:
+                    break
+        if best is None:
+            return None, list(pieces)
+        tip, runs = best
+        plan: list[_Copy | bytes] = []
+        done = 0
+        for i, j, n in runs:
+            plan += pieces[done:i]
+            plan.append(_Copy(tip.ends[j - 1] if j else 0, tip.ends[j + n - 1]))
+            # The parent's objects take the place of equal new ones, which can then be freed.
+            pieces[i : i + n] = tip.pieces[j : j + n]
+            done = i + n
+        plan += pieces[done:]
+        return tip, plan
+
+    def _build(
+        self, pieces: list[bytes], plan: list[_Copy | bytes], parent: _Tip | None
+    ) -> tuple[list[Op], list[Range]]:
+        ops: list[Op] = []
+        ranges: list[Range] = []
+        back = 0
+        if parent is not None and parent.number >= self.horizon:
+            back = self.written - parent.number
+        for item in plan:
+            if type(item) is _Copy:
+                assert parent is not None
+                self._copy(parent.recipe, item, back, ops, ranges)
+                continue
+            for new in self._ranges_of(item):  # type: ignore[arg-type]
+                last = ranges[-1] if ranges else None
+                if (
+                    last is not None
+                    and not last.flags
+                    and not new.flags
+                    and last.offset + last.length == new.offset
+                    and type(ops[-1]) is Range
+                ):
+                    ranges[-1] = ops[-1] = Range(last.offset, last.length + new.length, 0)
+                else:
+                    ranges.append(new)
+                    ops.append(new)
+        return ops, ranges
+
+    def _copy(self, recipe: Recipe, span: _Copy, back: int, ops: list[Op], ranges: list[Range]) -> None:
+        ends = recipe.ends
+        first = bisect_right(ends, span.start)
+        begin = ends[first - 1] if first else 0
+        head_end = ends[first]
+        if begin != span.start or head_end > span.end:
+            stop = min(span.end, head_end)
+            self._explicit(recipe, span.start, stop, ops, ranges)
+            if stop == span.end:
+                return
+            first += 1
+        last = bisect_right(ends, span.end, lo=first)
+        if last > first:
+            whole = recipe.ranges[first:last]
+            ranges += whole
+            if back and len(whole) > 1:
+                ops.append(Run(back, first, last - first))
+            else:
+                ops += whole
+        done = ends[last - 1] if last else 0
+        if done < span.end:
+            self._explicit(recipe, max(done, span.start), span.end, ops, ranges)
+
+    def _explicit(self, recipe: Recipe, start: int, end: int, ops: list[Op], ranges: list[Range]) -> None:
+        found = cut(recipe, start, end)
+        if found is None:
+            raise AssertionError("pieces end at quads")  # pragma: no cover - base64 runs lie inside one piece
+        ranges += found
+        ops += found
+
+    def _spread(self, ranges: Sequence[Range]) -> int:
+        if self.stream.end <= MAX_FRAMES * CUT:
+            return 0
+        return len({r.offset // CUT for r in ranges} | {(r.offset + r.length - 1) // CUT for r in ranges})
+
+    # New bytes, or bytes known by content
+
+    def _ranges_of(self, piece: bytes) -> tuple[Range, ...]:
+        if len(piece) >= _MIN_ELEMENT:
+            known = self._window.get(piece)
+            if known is not None:
+                self._window.move_to_end(piece)
+                return known
+        ranges = self._store(piece)
+        if len(piece) >= _MIN_ELEMENT:
+            self._know(piece, ranges)
+        return ranges
+
+    def _store(self, piece: bytes) -> tuple[Range, ...]:
+        found = find_base64(piece) if len(piece) >= MIN_RUN else ()
+        if not found:
+            return (Range(self.stream.add(piece), len(piece), 0),) if piece else ()
+        ranges: list[Range] = []
+        done = 0
+        for item in found:
+            if item.start > done:
+                ranges.append(Range(self.stream.add(piece[done : item.start]), item.start - done, 0))
+            flags = BASE64 | (URLSAFE if item.urlsafe else 0) | (0 if item.padded else UNPADDED)
+            known = self._window.get(item.data)
+            if known is not None and len(known) == 1 and not known[0].flags:
+                self._window.move_to_end(item.data)
+                offset = known[0].offset
+            else:
+                offset = self.stream.add(item.data)
+                self._know(item.data, (Range(offset, len(item.data), 0),))
+            ranges.append(Range(offset, len(item.data), flags))
+            done = item.end
+        if done < len(piece):
+            ranges.append(Range(self.stream.add(piece[done:]), len(piece) - done, 0))
+        return tuple(ranges)
+
+    def _know(self, piece: bytes, ranges: tuple[Range, ...]) -> None:
+        window = self._window
+        if piece not in window:
+            self._window_size += len(piece) + 200
+        window[piece] = ranges
+        while self._window_size > self._window_limit and len(window) > 1:
+            old, _ = window.popitem(last=False)
+            self._window_size -= len(old) + 200
+
+    def _remember(
+        self,
+        pieces: list[bytes],
+        ends: list[int],
+        ranges: list[Range],
+        parent: _Tip | None,
+        plan: Sequence[_Copy | bytes],
+    ) -> None:
+        tip = _Tip(pieces, ends, Recipe(ranges), self.written)
+        tips = self._tips
+        if parent is not None:
+            shared = sum(item.end - item.start for item in plan if type(item) is _Copy)
+            if shared * 2 > parent.ends[-1]:
+                tips.remove(parent)
+        tips.insert(0, tip)
+        kept = 0
+        for index, old in enumerate(tips):
+            kept += old.ends[-1]
+            if index and (index >= self._max_tips or kept > self._tip_memory):
+                del tips[index:]
+                break
+
+
+def _matches(new: list[bytes], old: list[bytes]) -> list[tuple[int, int, int]]:
+    """Runs of equal pieces (start in new, start in old, count): from the beginning on, then at the end."""
+    runs: list[tuple[int, int, int]] = []
+    i = j = 0
+    n, m = len(new), len(old)
+    while i < n and j < m:
+        same = next(compress(count(), map(ne, islice(new, i, None), islice(old, j, None))), _NEVER)
+        same = min(same, n - i, m - j)
+        if same:
+            runs.append((i, j, same))
+            i += same
+            j += same
+        elif len(new[i]) <= _GLUE and len(old[j]) <= _GLUE:
+            i += 1
+            j += 1
+        else:
+            break
+    tail = min(n - i, m - j)
+    if tail > 0:
+        back = next(compress(count(), map(ne, reversed(new), reversed(old))), _NEVER)
+        tail = min(tail, back)
+        if tail:
+            runs.append((n - tail, m - tail, tail))
+    return runs

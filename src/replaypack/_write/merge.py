@@ -1,0 +1,242 @@
+"""Merging segments: their tables alone, or small packs whole (spec chapter 08, "Flush")."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from replaypack._read.cache import Cache
+from replaypack._read.index import SegmentIndex
+from replaypack._read.packs import Frame, PackReader
+from replaypack.format.frame import Compressor
+from replaypack.format.manifest import PackRef, Segment
+from replaypack.format.pack import Origin
+from replaypack.format.table import BLOBS, KEYS, LITERALS, RECORDS, Location, TableShape, parse_page, unpack_frame
+from replaypack.storage import Storage
+
+from .literals import CUT
+from .segment import RECORD_FRAME, PackSink, SegmentBuilder, Upload, UploadLarge, make_segment
+
+__all__ = ["Live", "finish", "merge_data", "merge_tables"]
+
+_PACK_AT = {KEYS.name: 30, RECORDS.name: 6, LITERALS.name: 6, BLOBS.name: -1}
+_EMPTY_LOCATION = bytes(12)
+
+
+class Live(NamedTuple):
+    """A segment with the packs that its tables name by index.
+
+    ``data`` are the packs (digests) that hold its frames, as opposed to pages only; ``own`` those of them that
+    nobody else refers to; ``size`` the bytes of the latter; ``tier`` and ``tables`` how often its data and its
+    tables were merged.
+    """
+
+    segment: Segment
+    packs: list[PackRef]
+    data: frozenset[str]
+    own: frozenset[str]
+    size: int
+    tier: int = 0
+    tables: int = 0
+
+    def mergeable(self, limit: int) -> bool:
+        """Whether its data may be rewritten: it is its own, and below ``limit`` bytes."""
+        return bool(self.own) and self.size < limit
+
+
+class _Source:
+    """Reads one segment's tables and frames in order, holding one page at a time."""
+
+    def __init__(self, storage: Storage, live: Live) -> None:
+        self.reader = PackReader(storage)
+        self.index = SegmentIndex(live.packs, live.segment, self.reader, Cache(0))
+
+    def pages(self, shape: TableShape) -> Iterator[bytes]:
+        root = self.index.root(shape)
+        for number in range(len(root.fences)):
+            frame = self.index.page_frame(shape, number)
+            [raw] = self.reader.read([frame])
+            yield parse_page(shape, raw, root.page_count(number), root.digests[number], where=frame.where)
+
+    def rows(self, shape: TableShape, packs: Sequence[int]) -> Iterator[bytes]:
+        """Yield entries with the indexes of their packs replaced: ``packs[old]`` is the new one."""
+        at, width = _PACK_AT[shape.name], shape.width
+        same = at < 0 or all(old == new for old, new in enumerate(packs))
+        for page in self.pages(shape):
+            rows = page if same else _renumber(page, at, width, packs)
+            for start in range(0, len(rows), width):
+                yield rows[start : start + width]
+
+
+def _renumber(rows: bytes, at: int, width: int, packs: Sequence[int]) -> bytes:
+    out = bytearray(rows)
+    if len(packs) <= 256 and max(packs) < 256:
+        # One column, translated in one call: nearly always.
+        table = bytes(packs) + bytes(256 - len(packs))
+        out[at + 3 :: width] = rows[at + 3 :: width].translate(table)
+        return bytes(out)
+    for start in range(at, len(out), width):
+        old = int.from_bytes(out[start : start + 4], "big")
+        out[start : start + 4] = packs[old].to_bytes(4, "big")
+    return bytes(out)
+
+
+def merge_tables(
+    storage: Storage, lives: Sequence[Live], origin: Origin, upload: Upload, compressor: Compressor
+) -> Live:
+    """Make one segment of several that follow each other; their frames stay where they are.
+
+    Memory: a page of each table and segment, and the packs that are being written.
+    """
+    packs: list[PackRef | None] = []
+    indexes: dict[str, int] = {}
+    maps: list[list[int]] = []
+    for live in lives:
+        mapping = []
+        for pack in live.packs:
+            if pack.digest not in live.data:
+                mapping.append(0)  # superseded pages alone: no entry names it
+                continue
+            if pack.digest not in indexes:
+                indexes[pack.digest] = len(packs)
+                packs.append(pack)
+            mapping.append(indexes[pack.digest])
+        maps.append(mapping)
+    sources = [_Source(storage, live) for live in lives]
+    sink = PackSink(origin, upload, compressor, packs)
+    roots = []
+    for shape in (KEYS, RECORDS, LITERALS, BLOBS):
+        streams = [source.rows(shape, mapping) for source, mapping in zip(sources, maps, strict=True)]
+        # Records and literals of later segments lie behind those of earlier ones; keys and digests interleave.
+        rows = heapq.merge(*streams) if shape in (KEYS, BLOBS) else (row for stream in streams for row in stream)
+        roots.append(sink.table(shape, rows))
+    sink.close()
+    segment = make_segment(lives[0].segment.first, sum(live.segment.count for live in lives), roots, None)
+    kept = [pack for pack in packs if pack is not None]
+    own = frozenset().union(*(live.own for live in lives))
+    size = sum(live.size for live in lives)
+    data = frozenset().union(*(live.data for live in lives))
+    return Live(
+        segment, kept, data, own, size, max(live.tier for live in lives), max(live.tables for live in lives) + 1
+    )
+
+
+def merge_data(storage: Storage, lives: Sequence[Live], origin: Origin, upload: Upload, compressor: Compressor) -> Live:
+    """Rewrite small segments that follow each other as one: their frames are joined to full ones.
+
+    Literals in packs that are not a segment's own (large blobs, a base recording) stay where they are.
+    Memory: the raw bytes of one frame of each kind, and the entries of keys of all these segments.
+    """
+    builder = SegmentBuilder(lives[0].segment.first, 0)
+    records = _RecordJoiner(builder)
+    literals = _LiteralJoiner(builder)
+    for live in lives:
+        source = _Source(storage, live)
+        keys: dict[tuple[int, int], list[bytes]] = {}
+        for page in source.pages(KEYS):
+            for start in range(0, len(page), KEYS.width):
+                row = page[start : start + KEYS.width]
+                keys.setdefault((int.from_bytes(row[30:34], "big"), int.from_bytes(row[34:38], "big")), []).append(row)
+        for page in source.pages(RECORDS):
+            for start in range(0, len(page), RECORDS.width):
+                entry = unpack_frame(page, start)
+                pack = source.index.pack(entry.frame, where="page of records")
+                [raw] = source.reader.read([Frame(pack, entry.frame, entry.raw, entry.digest)])
+                rows = keys.pop((entry.frame.pack, entry.frame.offset))
+                records.add(entry.first, entry.items, raw, rows)
+                builder.compress(compressor)
+        for page in source.pages(LITERALS):
+            for start in range(0, len(page), LITERALS.width):
+                entry = unpack_frame(page, start)
+                pack = source.index.pack(entry.frame, where="page of literals")
+                if pack.digest in live.own:
+                    [raw] = source.reader.read([Frame(pack, entry.frame, entry.raw, entry.digest)])
+                    literals.add(entry.first, raw)
+                else:
+                    literals.close()
+                    builder.add_external(entry.first, entry.raw, entry.digest, pack, entry.frame)
+                builder.compress(compressor)
+        for page in source.pages(BLOBS):
+            for start in range(0, len(page), BLOBS.width):
+                builder.add_blob(page[start : start + BLOBS.width])
+    records.close()
+    literals.close()
+    return finish(builder, origin, upload, _no_large, compressor, tier=max(live.tier for live in lives) + 1)
+
+
+def finish(
+    builder: SegmentBuilder,
+    origin: Origin,
+    upload: Upload,
+    upload_large: UploadLarge,
+    compressor: Compressor,
+    *,
+    tier: int,
+) -> Live:
+    """Finish a segment; what it uploaded is its own."""
+    uploaded: list[PackRef] = []
+
+    def note(ref: PackRef, data: bytes) -> None:
+        upload(ref, data)
+        uploaded.append(ref)
+
+    segment, packs, size = builder.finish(origin, note, upload_large, compressor)
+    own = frozenset(ref.digest for ref in uploaded)
+    return Live(segment, packs, frozenset(pack.digest for pack in packs), own, size, tier)
+
+
+def _no_large(data: bytes) -> list[tuple[int, int, bytes, PackRef, Location]]:
+    raise AssertionError("large literals are in packs of their own already")  # pragma: no cover
+
+
+class _RecordJoiner:
+    def __init__(self, builder: SegmentBuilder) -> None:
+        self._builder = builder
+        self._reset()
+
+    def _reset(self) -> None:
+        self._first = self._count = 0
+        self._raw: list[bytes] = []
+        self._size = 0
+        self._keys: list[bytes] = []
+
+    def add(self, first: int, count: int, raw: bytes, rows: list[bytes]) -> None:
+        if not self._count:
+            self._first = first
+        shift = self._size
+        # The place of a record moves with its frame; its location is filled in when the segment is finished.
+        for row in rows:
+            place = int.from_bytes(row[42:46], "big") + shift
+            self._keys.append(row[:30] + _EMPTY_LOCATION + place.to_bytes(4, "big") + row[46:])
+        self._count += count
+        self._raw.append(raw)
+        self._size += len(raw)
+        if self._size >= RECORD_FRAME:
+            self.close()
+
+    def close(self) -> None:
+        if self._count:
+            self._builder.add_record_frame(self._first, self._count, b"".join(self._raw), b"".join(self._keys))
+        self._reset()
+
+
+class _LiteralJoiner:
+    def __init__(self, builder: SegmentBuilder) -> None:
+        self._builder = builder
+        self._start = 0
+        self._pending = bytearray()
+
+    def add(self, first: int, raw: bytes) -> None:
+        if not self._pending:
+            self._start = first
+        self._pending += raw
+        while len(self._pending) >= CUT:
+            self._builder.add_literal_frame(self._start, bytes(self._pending[:CUT]))
+            del self._pending[:CUT]
+            self._start += CUT
+
+    def close(self) -> None:
+        if self._pending:
+            self._builder.add_literal_frame(self._start, bytes(self._pending))
+            self._pending = bytearray()

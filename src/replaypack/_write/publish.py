@@ -1,0 +1,394 @@
+"""Publishing: packs first, then the manifest that names them (spec chapter 08).
+
+One `Publisher` belongs to one claimed revision. It is used by one thread at a time.
+"""
+
+from __future__ import annotations
+
+import base64
+import secrets
+import time
+import warnings
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import msgspec
+
+from replaypack.errors import ConflictError, ObjectExistsError, ObjectMissingError, ReplaypackWarning, StorageError
+from replaypack.format.digests import short_digest
+from replaypack.format.frame import Compressor
+from replaypack.format.manifest import (
+    INLINE_LIMIT,
+    PACKS_PER_PAGE,
+    Cause,
+    Content,
+    Manifest,
+    PackRef,
+    PageRef,
+    Segment,
+    State,
+    TableRef,
+    encode_manifest,
+    encode_pack_page,
+)
+from replaypack.format.manifest import Storage as StorageSection
+from replaypack.format.merkle import MerkleTree
+from replaypack.format.names import check_name, latest_key, open_key, pack_key_of, revision_key
+from replaypack.format.pack import TRAILER_SIZE, FrameKind, Origin, PackBuilder
+from replaypack.format.table import TABLES, Location
+from replaypack.storage import Storage
+
+from .literals import CUT
+from .merge import Live, finish, merge_data, merge_tables
+from .segment import SegmentBuilder, pack_ref
+
+__all__ = ["ClaimMode", "Publisher", "now_rfc3339"]
+
+ClaimMode = Literal["create", "append", "replace"]
+
+#: Segments that may be live at a time while recording: a lookup reads a page of each.
+MAX_LIVE = 16
+#: Of those, segments whose packs are not rewritten any more.
+MAX_LARGE = 4
+#: Packs from this size (bytes) on are not rewritten while recording.
+KEEP = 4 << 20
+_NO_CACHE = "no-cache"
+#: Inline pack references take about 80 bytes of the manifest each.
+_MAX_INLINE_PACKS = 512
+
+
+def now_rfc3339(nanoseconds: int | None = None) -> str:
+    """A time (nanoseconds since the epoch, now by default) as RFC 3339 in UTC with nine decimals."""
+    ns = time.time_ns() if nanoseconds is None else nanoseconds
+    moment = datetime.fromtimestamp(ns // 1_000_000_000, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{ns % 1_000_000_000:09d}Z"
+
+
+class Publisher:
+    """Uploads what a recorder made, keeps the list of live segments, and writes manifests."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        name: str,
+        *,
+        writer: bytes,
+        mode: ClaimMode,
+        template: Content,
+        base: Manifest | None,
+        base_packs: Sequence[PackRef] = (),
+        revision: int,
+        previous: str | None,
+        level: int = 3,
+    ) -> None:
+        self.storage = storage
+        self.name = name
+        self.writer = writer
+        self.mode: ClaimMode = mode
+        self.template = template
+        self.base = base
+        #: The claimed revision, and the digest of the newest revision before the next one.
+        self.revision = revision
+        self.previous = previous
+        self.compressor = Compressor(level)
+        self.origin = Origin(bytes.fromhex(template.id), writer, name)
+        self.checkpoint = 0
+        self.published = 0
+        self.lives: list[Live] = _base_lives(base, base_packs) if base is not None else []
+        self.uploaded = 0
+
+    # Packs
+
+    def upload(self, ref: PackRef, data: bytes) -> None:
+        """Put a pack in the store under its digest."""
+        self.storage.put_new(pack_key_of(ref.digest), data)
+        self.uploaded += len(data)
+
+    def upload_large(self, data: bytes) -> list[tuple[int, int, bytes, PackRef, Location]]:
+        """Put one large literal in a pack of its own that names no recording.
+
+        The same bytes give the same pack in every recording, so it may be there already. Returns for each frame
+        (offset in the literal, raw bytes, digest, pack, location).
+        """
+        builder = PackBuilder(None)
+        frames = []
+        for start in range(0, len(data), CUT):
+            raw = data[start : start + CUT]
+            short = short_digest(raw)
+            at = builder.add(
+                FrameKind.LITERAL, self.compressor(raw), raw=len(raw), first=start, count=len(raw), digest=short
+            )
+            frames.append((start, len(raw), short, at))
+        pack = builder.finish()
+        ref = pack_ref(pack)
+        try:
+            there = self.storage.get_suffix(pack_key_of(ref.digest), TRAILER_SIZE) == pack[-TRAILER_SIZE:]
+        except ObjectMissingError:
+            there = False
+        if not there:
+            self.upload(ref, pack)
+        return [(start, raw, short, ref, at) for start, raw, short, at in frames]
+
+    # Segments
+
+    def add_segment(self, builder: SegmentBuilder) -> None:
+        """Finish a segment and make it live."""
+        self.lives.append(finish(builder, self.origin, self.upload, self.upload_large, self.compressor, tier=0))
+
+    def merge_live(self) -> None:
+        """Keep the number of live segments in bounds.
+
+        Small packs are rewritten with their equals in age, newest first, so that a byte moves two or three times
+        however many flushes there are. Large ones stay; only their tables are merged, by the same rule.
+        """
+        while len(self.lives) > MAX_LIVE:
+            small = 0
+            while small < len(self.lives) and self.lives[-1 - small].mergeable(KEEP):
+                small += 1
+            large = len(self.lives) - small
+            if large > MAX_LARGE:
+                self._merge_tables(*_youngest([live.tables for live in self.lives[:large]]))
+            else:
+                start, stop = _youngest([live.tier for live in self.lives[large:]])
+                self._merge_data(large + start, large + stop)
+
+    def _merge_data(self, start: int, stop: int) -> None:
+        merged = merge_data(self.storage, self.lives[start:stop], self.origin, self.upload, self.compressor)
+        self.lives[start:stop] = [merged]
+
+    def _merge_tables(self, start: int, stop: int) -> None:
+        merged = merge_tables(self.storage, self.lives[start:stop], self.origin, self.upload, self.compressor)
+        self.lives[start:stop] = [merged]
+
+    def merge_all(self) -> None:
+        """Make one segment of all: small packs joined, then one set of tables."""
+        index = 0
+        while index < len(self.lives):
+            stop = index
+            size = 0
+            while stop < len(self.lives) and self.lives[stop].mergeable(KEEP) and size < 8 * KEEP:
+                size += self.lives[stop].size
+                stop += 1
+            if stop - index > 1:
+                self._merge_data(index, stop)
+            index += 1
+        if len(self.lives) > 1:
+            self._merge_tables(0, len(self.lives))
+
+    # Manifests
+
+    def manifest(
+        self,
+        *,
+        revision: int,
+        cause: Cause,
+        state: State,
+        tree: MerkleTree,
+        counts: dict[str, int],
+        literals: int,
+        error: dict[str, Any] | None = None,
+        claim: ClaimMode | None = None,
+        previous: str | None = None,
+    ) -> Manifest:
+        """Put the manifest of the live segments together."""
+        content = msgspec.structs.replace(
+            self.template,
+            state=state,
+            records=tree.count,
+            counts=dict(sorted(counts.items())),
+            merkle_root=tree.root.hex(),
+            error=error,
+        )
+        packs: list[PackRef] = []
+        indexes: dict[str, int] = {}
+        segments: list[Segment] = []
+        for live in self.lives:
+            mapping = []
+            for pack in live.packs:
+                if pack.digest not in indexes:
+                    indexes[pack.digest] = len(packs)
+                    packs.append(pack)
+                mapping.append(indexes[pack.digest])
+            same = mapping == list(range(len(mapping)))
+            segments.append(msgspec.structs.replace(live.segment, packs=None if same else mapping))
+        pack_pages: list[PageRef] = []
+        if len(packs) > _MAX_INLINE_PACKS:
+            chunks = [packs[i : i + PACKS_PER_PAGE] for i in range(0, len(packs), PACKS_PER_PAGE)]
+            pack_pages = self._pages([encode_pack_page(chunk) for chunk in chunks])
+            packs = []
+        segments = self._bounded(segments, len(packs) * 80)
+        storage = StorageSection(
+            revision=revision,
+            checkpoint=self.checkpoint,
+            cause=cause,
+            claim=claim,
+            writer=self.writer.hex(),
+            created=now_rfc3339(),
+            previous=previous,
+            packs=packs,
+            pack_pages=pack_pages,
+            segments=segments,
+            literals=literals,
+            merkle_edge=[node.hex() for node in tree.edge],
+            tombstones=[],
+            withheld=[],
+        )
+        return encode_manifest(content, storage)
+
+    def _pages(self, raws: Sequence[bytes]) -> list[PageRef]:
+        """Put pages that the manifest refers to directly in a pack of their own."""
+        builder = PackBuilder(self.origin)
+        placed = []
+        for raw in raws:
+            short = short_digest(raw)
+            at = builder.add(FrameKind.PAGE, self.compressor(raw), raw=len(raw), first=0, count=0, digest=short)
+            placed.append((at, len(raw), short))
+        pack = builder.finish()
+        ref = pack_ref(pack)
+        self.upload(ref, pack)
+        return [
+            PageRef(pack=ref.digest, offset=at.offset, length=at.length, raw=raw, digest=short.hex())
+            for at, raw, short in placed
+        ]
+
+    def _bounded(self, segments: list[Segment], used: int) -> list[Segment]:
+        """Move roots to pages, the largest first, until what is inline keeps to its limit."""
+        sizes = [
+            (len(table.root or ""), number, shape.name, table)
+            for number, segment in enumerate(segments)
+            for shape in TABLES
+            for table in [segment.table(shape)]
+        ]
+        total = used + sum(size for size, *_ in sizes)
+        moved: list[tuple[int, str, TableRef]] = []
+        for size, number, name, table in sorted(sizes, key=lambda item: item[0], reverse=True):
+            if total <= INLINE_LIMIT:
+                break
+            moved.append((number, name, table))
+            total -= size
+        if not moved:
+            return segments
+        pages = self._pages([base64.b64decode(table.root or "") for _, _, table in moved])
+        result = list(segments)
+        for (number, name, table), page in zip(moved, pages, strict=True):
+            ref = TableRef(count=table.count, root=None, page=page)
+            result[number] = msgspec.structs.replace(result[number], **{name: ref})
+        return result
+
+    def publish_checkpoint(self, tree: MerkleTree, counts: dict[str, int], literals: int) -> Manifest:
+        """Write what there is so far to ``.open.json``, and to ``latest.json`` where readers may see it."""
+        self.checkpoint += 1
+        manifest = self.manifest(
+            revision=self.revision,
+            cause="checkpoint",
+            state="open",
+            tree=tree,
+            counts=counts,
+            literals=literals,
+            claim=self.mode,
+            previous=self.previous,
+        )
+        self.storage.put(open_key(self.name, self.revision), manifest.raw, cache_control=_NO_CACHE)
+        self.uploaded += len(manifest.raw)
+        if self.mode != "replace":
+            self.write_latest(self.name, manifest)
+        self.published = tree.count
+        return manifest
+
+    def commit(
+        self,
+        cause: Cause,
+        state: State,
+        tree: MerkleTree,
+        counts: dict[str, int],
+        literals: int,
+        error: dict[str, Any] | None,
+        previous: str | None,
+    ) -> Manifest:
+        """Create the revision behind the claimed one: the commit point.
+
+        Raises `ConflictError` where another writer created it first; the records are then in a sibling recording.
+        """
+        manifest = self.manifest(
+            revision=self.revision + 1,
+            cause=cause,
+            state=state,
+            tree=tree,
+            counts=counts,
+            literals=literals,
+            error=error,
+            previous=previous,
+        )
+        try:
+            self.storage.put_new(revision_key(self.name, self.revision + 1), manifest.raw)
+        except ObjectExistsError:
+            sibling = self._commit_sibling(cause, state, tree, counts, literals, error)
+            raise ConflictError(
+                f"another writer committed revision {self.revision + 1} of {self.name!r} first; "
+                f"all {tree.count} records are kept as {sibling!r}",
+                sibling=sibling,
+            ) from None
+        self.uploaded += len(manifest.raw)
+        self.published = tree.count
+        self.write_latest(self.name, manifest)
+        return manifest
+
+    def _commit_sibling(
+        self,
+        cause: Cause,
+        state: State,
+        tree: MerkleTree,
+        counts: dict[str, int],
+        literals: int,
+        error: dict[str, Any] | None,
+    ) -> str:
+        sibling = check_name(f"{self.name[:480]}.{self.writer.hex()}")
+        manifest = self.manifest(
+            revision=1, cause=cause, state=state, tree=tree, counts=counts, literals=literals, error=error
+        )
+        self.storage.put_new(revision_key(sibling, 1), manifest.raw)
+        self.published = tree.count
+        self.write_latest(sibling, manifest)
+        return sibling
+
+    def write_latest(self, name: str, manifest: Manifest) -> None:
+        """Overwrite the hint. The commit is done by then, so that failing is a warning."""
+        try:
+            self.storage.put(latest_key(name), manifest.raw, cache_control=_NO_CACHE)
+            self.uploaded += len(manifest.raw)
+        except StorageError as error:
+            warnings.warn(
+                f"{name!r} is committed, but latest.json could not be written ({error}); "
+                "readers find the new revision with fresh=True",
+                ReplaypackWarning,
+                stacklevel=2,
+            )
+
+
+def _youngest(tiers: Sequence[int]) -> tuple[int, int]:
+    """Which of a row of segments to merge: those at the end of the lowest tier, and of the next while it is few."""
+    tier = min(tiers)
+    while True:
+        start = len(tiers)
+        while start and tiers[start - 1] <= tier:
+            start -= 1
+        if len(tiers) - start >= min(3, len(tiers)):
+            return start, len(tiers)
+        tier += 1
+
+
+def _base_lives(base: Manifest, packs_: Sequence[PackRef]) -> list[Live]:
+    """The segments that an append continues: referred to, never rewritten while recording."""
+    lives = []
+    for segment in base.storage.segments:
+        indexes = range(len(packs_)) if segment.packs is None else segment.packs
+        packs = [packs_[index] for index in indexes]
+        data = frozenset(pack.digest for pack in packs)
+        lives.append(Live(segment, packs, data, frozenset(), sum(pack.size for pack in packs)))
+    return lives
+
+
+def new_id(size: int) -> bytes:
+    """Random bytes for recording and writer ids."""
+    return secrets.token_bytes(size)

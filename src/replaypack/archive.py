@@ -1,0 +1,491 @@
+"""`Archive`: the recordings under one URL; `open` and `aopen`: one recording by its locator."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import msgspec
+
+from . import __version__
+from ._write.journal import Leftover, find_leftovers, journal_directory, writer_is_alive
+from ._write.publish import ClaimMode, Publisher, new_id, now_rfc3339
+from .canonical import canonical_json
+from .errors import (
+    ConflictError,
+    FormatError,
+    InvalidNameError,
+    ObjectExistsError,
+    ObjectMissingError,
+    RecordingExistsError,
+    RecordingNotFoundError,
+    StorageError,
+    UsageError,
+)
+from .format.digests import digest
+from .format.manifest import Content, Manifest, Policy, check_metadata, encode_manifest, parse_manifest
+from .format.manifest import Storage as StorageSection
+from .format.merkle import MerkleTree
+from .format.names import LATEST, MARKER, check_name, latest_key, open_key, parse_locator, revision_key
+from .format.versions import CURRENT_VERSION, FORMAT
+from .recorder import Recorder
+from .recording import Recording
+from .storage import Storage, open_storage
+
+__all__ = ["Archive", "aopen", "open"]
+
+#: A claim that published nothing for this long may be taken over.
+CLAIM_EXPIRES = timedelta(hours=24)
+_REVISION_KEY = re.compile(r"recordings/(?P<name>.+)/(?:(?P<revision>\d{8})\.json|latest\.json)")
+_NONE_POLICY = Policy(name="none", version=1)
+
+
+class Archive:
+    """The recordings under one URL: a local directory, ``s3://``, ``gs://``, ``memory://``, …
+
+    Nothing is read or written until it is asked for. ``storage_options`` go to the filesystem behind the URL.
+    """
+
+    def __init__(
+        self,
+        url: str | os.PathLike[str],
+        storage_options: Mapping[str, Any] | None = None,
+        *,
+        storage: Storage | None = None,
+    ) -> None:
+        self.storage = storage if storage is not None else open_storage(url, storage_options)
+
+    def __repr__(self) -> str:
+        return f"<Archive {self.url}>"
+
+    @property
+    def url(self) -> str:
+        """The URL, without credentials."""
+        return self.storage.url
+
+    def close(self) -> None:
+        """Release the storage."""
+        self.storage.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # Reading
+
+    def open(
+        self,
+        name: str,
+        revision: int | None = None,
+        *,
+        fresh: bool = False,
+        expect_digest: str | None = None,
+        expect_manifest: str | None = None,
+        cache_bytes: int = 32 << 20,
+    ) -> Recording:
+        """Open a recording: one GET, of ``latest.json`` or of the revision named.
+
+        ``fresh`` looks for revisions newer than ``latest.json`` says (always so on a local disk).
+        ``expect_digest`` (content) and ``expect_manifest`` (64 hex digits) must match.
+
+        Raises `RecordingNotFoundError`, `FormatError`, `StorageError`.
+        """
+        check_name(name)
+        manifest = self._manifest(name, revision, fresh=fresh)
+        for label, wanted, is_ in (
+            ("content", expect_digest, manifest.content_digest),
+            ("manifest", expect_manifest, manifest.digest),
+        ):
+            if wanted is not None and wanted != is_:
+                raise FormatError(
+                    f"the {label} digest is {is_}, not the {wanted} that was expected",
+                    where=f"{self.url}#{name}@{manifest.storage.revision}",
+                )
+        refresh: Callable[[], Manifest] | None = None
+        if revision is None:
+            refresh = lambda: self._manifest(name, None, fresh=True)  # noqa: E731
+        return Recording(self.storage, name, manifest, refresh=refresh, cache_bytes=cache_bytes)
+
+    async def aopen(self, name: str, revision: int | None = None, **options: Any) -> Recording:
+        """`open`, without blocking the event loop."""
+        return await asyncio.to_thread(self.open, name, revision, **options)
+
+    def recordings(self, prefix: str = "") -> Iterator[str]:
+        """Yield the names of the recordings, sorted; needs a listing (not over http)."""
+        names = set()
+        for info in self.storage.list("recordings/" + prefix):
+            match = _REVISION_KEY.fullmatch(info.key)
+            if match is not None:
+                names.add(match["name"])
+        yield from sorted(names)
+
+    def revisions(self, name: str) -> Iterator[Manifest]:
+        """Yield the manifests of a recording's revisions, oldest first; gaps are legal. Needs a listing.
+
+        Raises `RecordingNotFoundError`.
+        """
+        numbers = sorted(self._revision_numbers(name))
+        if not numbers:
+            raise self._not_found(name)
+        for number in numbers:
+            key = revision_key(name, number)
+            yield parse_manifest(self.storage.get(key), where=key)
+
+    def _revision_numbers(self, name: str) -> list[int]:
+        found = (_REVISION_KEY.fullmatch(info.key) for info in self.storage.list(f"recordings/{check_name(name)}/"))
+        return [int(match["revision"]) for match in found if match and match["name"] == name and match["revision"]]
+
+    def _get_manifest(self, key: str) -> Manifest | None:
+        try:
+            return parse_manifest(self.storage.get(key), where=key)
+        except ObjectMissingError:
+            return None
+
+    def _manifest(self, name: str, revision: int | None, *, fresh: bool) -> Manifest:
+        if revision is not None:
+            manifest = self._get_manifest(revision_key(name, revision))
+            if manifest is None:
+                raise RecordingNotFoundError(
+                    f"{self.url}#{name} has no revision {revision} (missing or not permitted)",
+                    hint="`replaypack log` lists the revisions",
+                )
+            return manifest
+        newest = self._newest(name, fresh=fresh)
+        if newest is None:
+            raise self._not_found(name)
+        return newest
+
+    def _newest(self, name: str, *, fresh: bool) -> Manifest | None:
+        """The newest manifest that readers should see, or None.
+
+        ``latest.json`` is a hint that may be behind or missing; revisions are found by trying the next number,
+        which needs no listing.
+        """
+        latest = self._get_manifest(latest_key(name))
+        if latest is not None and not fresh and self.storage.local_path is None:
+            return latest
+        newest = self._probe(name, latest)
+        if newest is None:
+            return None
+        storage = newest.storage
+        if storage.cause in ("claim", "checkpoint") and storage.claim != "replace":
+            checkpoint = self._get_manifest(open_key(name, storage.revision))
+            if (
+                checkpoint is not None
+                and checkpoint.storage.writer == storage.writer
+                and checkpoint.storage.checkpoint >= storage.checkpoint
+            ):
+                return checkpoint
+        return newest
+
+    def _probe(self, name: str, latest: Manifest | None) -> Manifest | None:
+        newest = latest
+        number = latest.storage.revision if latest is not None else 0
+        while (following := self._get_manifest(revision_key(name, number + 1))) is not None:
+            newest = following
+            number += 1
+        if newest is None:
+            # Without latest.json, and with the first revisions pruned, only a listing helps.
+            try:
+                numbers = self._revision_numbers(name)
+            except StorageError:
+                return None
+            if numbers:
+                newest = self._get_manifest(revision_key(name, max(numbers)))
+        return newest
+
+    def _not_found(self, name: str) -> RecordingNotFoundError:
+        hint = None
+        try:
+            known = [*self.recordings()]
+            near = difflib.get_close_matches(name, known, n=3)
+            if near:
+                hint = "did you mean " + " or ".join(near) + "?"
+            elif not known:
+                hint = "there are no recordings here: is the URL right?"
+            else:
+                hint = f"`replaypack ls {self.url}` lists the {len(known)} recordings"
+        except StorageError:
+            pass
+        return RecordingNotFoundError(f"no recording {name!r} in {self.url} (missing or not permitted)", hint=hint)
+
+    # Writing
+
+    def recorder(
+        self,
+        name: str,
+        *,
+        if_exists: Literal["error", "append", "replace"] = "error",
+        metadata: Mapping[str, Any] | None = None,
+        base: str | Sequence[str] | None = None,
+        recorded_by: str | None = None,
+        sync: Literal["flush", "record"] = "flush",
+        flush_interval: float | None = 5.0,
+        level: int = 3,
+    ) -> Recorder:
+        """Claim ``name`` and return a `Recorder` for it.
+
+        ``if_exists``: ``"error"``, ``"append"`` (readers see the old content until the first flush) or
+        ``"replace"`` (until the seal). ``metadata`` are JSON values noted in the manifest. ``base`` names
+        recordings of this archive whose bytes may be reused. ``sync="record"`` syncs the journal to the disk
+        with every record instead of every flush. ``flush_interval`` (seconds) is the time to the first
+        publication in the background, which doubles up to five minutes; None publishes only on `flush`.
+
+        What a recorder that died left of this name is finished first (``append``, ``replace``), or reported
+        (``error``).
+
+        Raises `RecordingExistsError`, `ConflictError`, `StorageError`, `InvalidNameError`.
+        """
+        if if_exists not in ("error", "append", "replace"):
+            raise UsageError(f"if_exists={if_exists!r} is not 'error', 'append' or 'replace'")
+        if not 1 <= level <= 22:
+            raise UsageError(f"zstd has levels 1 to 22, not {level}")
+        check_name(name)
+        plain_metadata = dict(metadata or {})
+        check_metadata(plain_metadata)
+        self._refuse_case_twin(name)
+        self._finish_leftover(name, if_exists)
+        newest = self._newest(name, fresh=True)
+        claimed = self._claimed_by_other(name, newest)
+        mode: ClaimMode = "create"
+        old: Manifest | None = None
+        if newest is not None and (newest.content.records or newest.content.state != "open"):
+            if if_exists == "error":
+                raise RecordingExistsError(
+                    f"{self.url}#{name} exists already, with {newest.content.records} records",
+                    hint='record with if_exists="append" or "replace", or under another name',
+                )
+            mode, old = if_exists, newest
+        elif claimed:
+            mode = "create"
+        base_manifest = old if mode == "append" else None
+        template = self._template(plain_metadata, recorded_by, base_manifest)
+        writer = new_id(8)
+        revision, claim = self._claim(name, writer, mode, template, newest)
+        seed, base_packs = self._seed(base, base_manifest, name)
+        publisher = Publisher(
+            self.storage,
+            name,
+            writer=writer,
+            mode=mode,
+            template=template,
+            base=base_manifest,
+            base_packs=base_packs,
+            revision=revision,
+            previous=claim.digest,
+            level=level,
+        )
+        publisher.published = base_manifest.content.records if base_manifest is not None else 0
+        return Recorder(
+            publisher,
+            tree=base_manifest.merkle if base_manifest is not None else MerkleTree(),
+            counts=dict(base_manifest.content.counts) if base_manifest is not None else {},
+            literals=base_manifest.storage.literals if base_manifest is not None else 0,
+            sync=sync,
+            flush_interval=flush_interval,
+            splitter_seed=seed,
+        )
+
+    def _template(self, metadata: dict[str, Any], recorded_by: str | None, base: Manifest | None) -> Content:
+        by = recorded_by or f"replaypack {__version__}"
+        if base is not None:
+            return msgspec.structs.replace(
+                base.content,
+                metadata={**base.content.metadata, **metadata},
+                extends=base.content_digest,
+                state="open",
+                error=None,
+            )
+        return Content(
+            id=new_id(16).hex(),
+            state="open",
+            started=now_rfc3339(),
+            metadata=metadata,
+            recorded_by=by,
+            match=_NONE_POLICY,
+            redaction=_NONE_POLICY,
+            records=0,
+            counts={},
+            merkle_root=digest(b"").hex(),
+            extends=None,
+            derived_from=None,
+            error=None,
+        )
+
+    def _claim(
+        self, name: str, writer: bytes, mode: ClaimMode, template: Content, newest: Manifest | None
+    ) -> tuple[int, Manifest]:
+        """Create the next revision, which repeats what was there and says who writes now."""
+        revision = newest.storage.revision + 1 if newest is not None else 1
+        if mode == "create" or newest is None:
+            content = template
+            storage = StorageSection(
+                revision=revision,
+                checkpoint=0,
+                cause="claim",
+                claim=mode,
+                writer=writer.hex(),
+                created=now_rfc3339(),
+                previous=newest.digest if newest is not None else None,
+                packs=[],
+                pack_pages=[],
+                segments=[],
+                literals=0,
+                merkle_edge=[],
+                tombstones=[],
+                withheld=[],
+            )
+        else:
+            content = newest.content
+            storage = msgspec.structs.replace(
+                newest.storage,
+                revision=revision,
+                checkpoint=0,
+                cause="claim",
+                claim=mode,
+                writer=writer.hex(),
+                created=now_rfc3339(),
+                previous=newest.digest,
+            )
+        manifest = encode_manifest(content, storage)
+        self._mark()
+        try:
+            self.storage.put_new(revision_key(name, revision), manifest.raw)
+        except ObjectExistsError:
+            raise ConflictError(
+                f"another recorder claimed {self.url}#{name} at the same moment", hint="record under another name"
+            ) from None
+        self.storage.put(latest_key(name), manifest.raw, cache_control="no-cache")
+        return revision, manifest
+
+    def _mark(self) -> None:
+        """Create the marker; it is there for people and writers, and readers do not need it."""
+        marker = canonical_json({"format": FORMAT, "version": CURRENT_VERSION})
+        try:
+            self.storage.put_new(MARKER, marker)
+        except ObjectExistsError:
+            from .format.versions import parse_document
+
+            parse_document(self.storage.get(MARKER), where=MARKER)
+
+    def _claimed_by_other(self, name: str, newest: Manifest | None) -> bool:
+        """Whether a dead recorder holds the claim; raises `RecordingExistsError` where a living one does."""
+        if newest is None or newest.storage.cause not in ("claim", "checkpoint"):
+            return False
+        storage = newest.storage
+        alive = writer_is_alive(journal_directory(self.storage), storage.writer)
+        age = datetime.now(UTC) - datetime.fromisoformat(storage.created[:26].rstrip("Z") + "+00:00")
+        if alive or (alive is None and age < CLAIM_EXPIRES):
+            raise RecordingExistsError(
+                f"{self.url}#{name} is being recorded by writer {storage.writer} since {storage.created}",
+                hint="its claim expires when it has published nothing for 24 hours"
+                if alive is None
+                else "wait for it, or record under another name",
+            )
+        return True
+
+    def _refuse_case_twin(self, name: str) -> None:
+        """Names that differ only in case are one file on some disks; refused where that can be seen."""
+
+        if self.storage.local_path is None:
+            return
+        parent = self.storage.local_path / "recordings"
+        for segment in name.split("/"):
+            try:
+                names = os.listdir(parent)
+            except OSError:
+                return
+            for other in names:
+                if other != segment and other.lower() == segment.lower():
+                    raise InvalidNameError(f"{name!r} differs only in case from what is there: {other!r}")
+            parent = parent / segment
+
+    def _finish_leftover(self, name: str, if_exists: str) -> None:
+        from .recover import recover_leftover
+
+        for leftover in self.leftovers():
+            if leftover.head.name != name:
+                continue
+            if if_exists == "error":
+                raise RecordingExistsError(
+                    f"a recorder of {self.url}#{name} died and left records in {leftover.paths[0].parent}",
+                    hint=f"run `replaypack recover {self.url}`, or record with if_exists='append'",
+                )
+            recover_leftover(self, leftover)
+
+    def leftovers(self) -> list[Leftover]:
+        """The journals that dead recorders of this archive left on this machine."""
+        found, _ = find_leftovers(journal_directory(self.storage))
+        return [leftover for leftover in found if leftover.head.archive == self.url or self.storage.local_path]
+
+    def _seed(
+        self, base: str | Sequence[str] | None, old: Manifest | None, name: str
+    ) -> tuple[list[tuple[list[bytes], list[Any]]], list[Any]]:
+        del base, name
+        if old is None:
+            return [], []
+        from ._read.cache import Cache
+        from ._read.index import Index
+        from ._read.packs import PackReader
+
+        return [], Index(old, PackReader(self.storage), Cache(0)).packs
+
+    def delete(self, name: str) -> None:
+        """Remove a recording, all of its revisions. Its packs stay until they are collected.
+
+        ``latest.json`` goes last: a deletion that is interrupted leaves a recording that can be read, and that
+        can be deleted again. Raises `RecordingNotFoundError`.
+        """
+        check_name(name)
+        prefix = f"recordings/{name}/"
+        keys = [info.key for info in self.storage.list(prefix)]
+        own = [key for key in keys if "/" not in key[len(prefix) :] and key.endswith(".json")]
+        if not own:
+            raise self._not_found(name)
+        for key in sorted(own, key=lambda key: (key.endswith("/" + LATEST), key)):
+            self.storage.delete(key)
+
+
+def open(
+    locator: str,
+    storage_options: Mapping[str, Any] | None = None,
+    fresh: bool = False,
+    expect_digest: str | None = None,
+    expect_manifest: str | None = None,
+) -> Recording:
+    """Open a recording by its locator, ``URL#name`` or ``URL#name@revision``.
+
+    Raises `InvalidLocatorError`, `InvalidNameError`, and what `Archive.open` raises.
+    """
+    at = parse_locator(locator)
+    archive = Archive(at.url, storage_options)
+    try:
+        recording = archive.open(
+            at.name, at.revision, fresh=fresh, expect_digest=expect_digest, expect_manifest=expect_manifest
+        )
+    except BaseException:
+        archive.close()
+        raise
+    recording._owns_storage = True
+    return recording
+
+
+async def aopen(
+    locator: str,
+    storage_options: Mapping[str, Any] | None = None,
+    fresh: bool = False,
+    expect_digest: str | None = None,
+    expect_manifest: str | None = None,
+) -> Recording:
+    """`open`, without blocking the event loop."""
+    return await asyncio.to_thread(open, locator, storage_options, fresh, expect_digest, expect_manifest)

@@ -1,0 +1,542 @@
+"""`Recording`: look up and iterate what was recorded, reading only what is asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import time as _time
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import msgspec
+
+from ._read.cache import Cache
+from ._read.index import Found, Index
+from ._read.packs import Frame, PackReader
+from .canonical import key_digest
+from .errors import FormatError, UsageError
+from .format.digests import digest
+from .format.manifest import Manifest
+from .format.recipe import Range, materialise
+from .format.record_frame import RecordFrame
+from .format.row import FLAGS, STATUSES, BlobRef, Row, discriminator
+from .format.table import FrameEntry
+from .recorder import opaque_key
+from .storage import Storage
+from .values import ABSENT, decode_payload
+
+__all__ = ["Record", "Recording"]
+
+_T = TypeVar("_T")
+_UNREAD: Any = object()
+
+#: Record frames that iteration reads ahead, in one batch.
+_AHEAD = 8
+
+
+class Record:
+    """One recorded call. ``response`` was loaded by `Recording.lookup`; ``request`` is read when touched."""
+
+    __slots__ = ("_found", "_identity", "_recording", "_request", "_response", "_row")
+
+    def __init__(self, recording: Recording, found: Found) -> None:
+        self._recording = recording
+        self._found = found
+        self._row = found.row
+        self._request: Any = _UNREAD
+        self._identity: Any = _UNREAD
+        self._response: Any = _UNREAD
+
+    def __repr__(self) -> str:
+        name = f" {self._row.name!r}" if self._row.name is not None else ""
+        return f"<Record {self.seq}: {self.kind}{name}, {self.status}, key {self.key.hex()[:12]}…>"
+
+    @property
+    def seq(self) -> int:
+        """Its place in the recording, counted from 0."""
+        return self._row.seq
+
+    @property
+    def kind(self) -> str:
+        """The boundary: ``"tool"``, ``"model"``, ``"http"``, …"""
+        return self._row.kind
+
+    @property
+    def name(self) -> str | None:
+        """Name of the tool or model."""
+        return self._row.name
+
+    @property
+    def key(self) -> bytes:
+        """What it is looked up by (32 bytes)."""
+        return self._row.key
+
+    @property
+    def key_scheme(self) -> str:
+        """How the key was made: ``identity``, ``opaque``, or a named derivation."""
+        return self._row.scheme
+
+    @property
+    def scope(self) -> str | None:
+        """The scope it was recorded in."""
+        return self._row.scope
+
+    @property
+    def time(self) -> datetime:
+        """When the call began, in UTC (microseconds; ``start`` has nanoseconds)."""
+        seconds, nanoseconds = divmod(self._row.start, 1_000_000_000)
+        return datetime.fromtimestamp(seconds, UTC).replace(microsecond=nanoseconds // 1000)
+
+    @property
+    def start(self) -> int:
+        """When the call began, in nanoseconds since the epoch."""
+        return self._row.start
+
+    @property
+    def duration(self) -> float:
+        """How long the call took, in seconds."""
+        return self._row.duration / 1e9
+
+    @property
+    def status(self) -> str:
+        """``"ok"``, ``"error"`` or ``"interrupted"``."""
+        return STATUSES[self._row.status]
+
+    @property
+    def flags(self) -> frozenset[str]:
+        """``redacted``, ``transformed``, ``truncated``, ``live_fallback``."""
+        return frozenset(name for name, bit in FLAGS.items() if self._row.flags & bit)
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """What the recorder noted besides."""
+        return dict(self._row.attributes or {})
+
+    @property
+    def row(self) -> Row:
+        """The row as it is stored and hashed: digests, sizes and encodings of the payloads."""
+        return self._row
+
+    @property
+    def row_bytes(self) -> bytes:
+        """The bytes of the row, of which its Merkle leaf is made."""
+        return self._found.row_bytes
+
+    @property
+    def response(self) -> Any:
+        """What came back; `ABSENT` where nothing did."""
+        if self._response is _UNREAD:
+            row = self._row
+            if row.response_encoding == 0:
+                self._response = ABSENT
+            else:
+                self._response = decode_payload(row.response_encoding, self.response_bytes)
+        return self._response
+
+    @property
+    def request(self) -> Any:
+        """What was sent; `ABSENT` where it was not recorded. Takes up to two more rounds of requests."""
+        if self._request is _UNREAD:
+            ref = self._row.request
+            self._request = ABSENT if ref is None else decode_payload(ref.encoding, self.blob_bytes("request"))
+        return self._request
+
+    @property
+    def identity(self) -> Any:
+        """What the key was made of; the request where it is the same; `ABSENT` for an ``opaque`` key."""
+        if self._row.identity is None:
+            return self.request if self._row.scheme != "opaque" else ABSENT
+        if self._identity is _UNREAD:
+            self._identity = decode_payload(self._row.identity.encoding, self.blob_bytes("identity"))
+        return self._identity
+
+    @property
+    def error(self) -> dict[str, Any] | None:
+        """The recorded error (type, module, message, args) of a call that failed, else None."""
+        if self._row.status == 0:
+            return None
+        response = self.response
+        return response if isinstance(response, dict) else {"type": None, "message": str(response)}
+
+    def response_as(self, type_: type[_T]) -> _T:
+        """The response as a dataclass, msgspec Struct, TypedDict, … (`msgspec.convert`).
+
+        Raises `UsageError` where it does not fit.
+        """
+        try:
+            return msgspec.convert(self.response, type_)
+        except msgspec.ValidationError as error:
+            raise UsageError(f"the response of record {self.seq} is no {type_.__name__}: {error}") from None
+
+    @property
+    def response_bytes(self) -> bytes:
+        """The bytes of the response blob."""
+        return self.blob_bytes("response")
+
+    def blob_bytes(self, role: str) -> bytes:
+        """The bytes of the ``request``, ``identity`` or ``response`` blob, checked against its digest."""
+        return self._recording._blob(self._found, role)
+
+
+class Recording:
+    """A recording opened for reading. Lazy, safe for many threads, a context manager. Made by `open`."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        name: str,
+        manifest: Manifest,
+        *,
+        refresh: Callable[[], Manifest] | None = None,
+        cache_bytes: int = 32 << 20,
+        owns_storage: bool = False,
+    ) -> None:
+        self._storage = storage
+        self._name = name
+        self._refresh = refresh
+        self._cache = Cache(cache_bytes)
+        self._reader = PackReader(storage)
+        self._owns_storage = owns_storage
+        self._manifest = manifest
+        self._index = Index(manifest, self._reader, self._cache)
+        self._near_read = False
+
+    def __repr__(self) -> str:
+        content = self._manifest.content
+        return f"<Recording {self.locator} {content.state}, {content.records} records>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.close)
+
+    def close(self) -> None:
+        """Release the cache and, where the recording opened it, the storage."""
+        self._cache.clear()
+        if self._owns_storage:
+            self._storage.close()
+
+    # What it is
+
+    @property
+    def name(self) -> str:
+        """The recording's name."""
+        return self._name
+
+    @property
+    def locator(self) -> str:
+        """``URL#name@revision``."""
+        return f"{self._storage.url}#{self._name}@{self._manifest.storage.revision}"
+
+    @property
+    def manifest(self) -> Manifest:
+        """The manifest it was opened from."""
+        return self._manifest
+
+    @property
+    def content_digest(self) -> str:
+        """The digest of the logical recording (64 hex digits): what to cite, sign and compare."""
+        return self._manifest.content_digest
+
+    @property
+    def state(self) -> str:
+        """``open``, ``sealed`` or ``incomplete``."""
+        return self._manifest.content.state
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What the user noted of the recording."""
+        return dict(self._manifest.content.metadata)
+
+    def __len__(self) -> int:
+        return self._manifest.content.records
+
+    # Looking up
+
+    def lookup(
+        self,
+        kind: str | None = None,
+        identity: object = ABSENT,
+        *,
+        key: str | bytes | None = None,
+        scope: str | None = None,
+        nth: int = 0,
+    ) -> Record | None:
+        """Return the ``nth`` record (from 0, in recording order) of a call, its response loaded; None for a miss.
+
+        The call is named by ``kind`` and ``identity``, or by the ``key`` that the host supplied when recording.
+        With a ``scope`` the records of that scope answer, or, where it has none of this call, those without a
+        scope; without one only records without a scope do. Never another scope's.
+
+        Cold from an object store: one page of the key table, one record frame; one round more for a response
+        of 4 KiB and more.
+        """
+        record = self._find(_key(kind, identity, key), scope, nth)
+        if record is not None:
+            record.response  # noqa: B018 - a lookup answers with the response read and checked
+        return record
+
+    def lookup_digest(self, key: bytes, *, scope: str | None = None, nth: int = 0) -> Record | None:
+        """`lookup` by the 32 bytes of the key itself (`key_digest`)."""
+        record = self._find(key, scope, nth)
+        if record is not None:
+            record.response  # noqa: B018
+        return record
+
+    def _find(self, key: bytes, scope: str | None, nth: int) -> Record | None:
+        if nth < 0:
+            raise UsageError("nth counts from 0")
+        self._read_near()
+        for wanted in (scope, None) if scope is not None else (None,):
+            record, any_ = self._find_in(key, wanted, nth)
+            if record is not None or any_:
+                return record
+        return None
+
+    def _find_in(self, key: bytes, scope: str | None, nth: int) -> tuple[Record | None, bool]:
+        prefix = key[:16] + discriminator(scope)
+        index = self._index
+        for segment, entry in index.entries(prefix, nth):
+            found = index.record(segment, entry)
+            if found.row.key == key and found.row.scope == scope:
+                return Record(self, found), True
+            break
+        else:
+            if nth == 0:
+                return None, False
+            return None, next(index.entries(prefix), None) is not None
+        # Another key or scope shares the truncated digests: only the rows tell.
+        hits = 0
+        for segment, entry in index.entries(prefix):
+            found = index.record(segment, entry)
+            if found.row.key == key and found.row.scope == scope:
+                if hits == nth:
+                    return Record(self, found), True
+                hits += 1
+        return None, hits > 0
+
+    def _read_near(self) -> None:
+        if not self._near_read:
+            self._near_read = True
+            for segment in self._index.segments:
+                segment.near()
+
+    def count(self, kind: str | None = None, identity: object = ABSENT, *, key: str | bytes | None = None) -> int:
+        """How many records there are: all, of a kind, or of one call (in any scope)."""
+        if identity is ABSENT and key is None:
+            content = self._manifest.content
+            return content.records if kind is None else content.counts.get(kind, 0)
+        self._read_near()
+        [found] = self._index.counts([_key(kind, identity, key)[:16]])
+        return found
+
+    def count_scoped(self, key: bytes, scope: str | None) -> int:
+        """How many records of a key (32 bytes) a scope has, those of other scopes and of none not counted."""
+        self._read_near()
+        [found] = self._index.counts([key[:16] + discriminator(scope)])
+        return found
+
+    def record(self, seq: int) -> Record:
+        """Return the record with sequence number ``seq``; raises `UsageError` where there is none."""
+        if not 0 <= seq < len(self):
+            raise UsageError(f"there is no record {seq}: the recording has {len(self)}, counted from 0")
+        for entry, frame in self._index.frames(seq):
+            [records] = self._index.read_frames([frame])
+            for found in _found(records):
+                if found.row.seq == seq:
+                    return Record(self, found)
+            raise FormatError(f"record {seq} is not in its frame of {entry.items}", where=frame.where)
+        raise FormatError(f"no frame holds record {seq}", where=self.locator)
+
+    def blob(self, digest_: str) -> bytes:
+        """Return the blob of a digest (64 hex digits); smaller ones than 4 KiB are found by reading all rows.
+
+        Raises `UsageError` where the recording has no such blob.
+        """
+        wanted = bytes.fromhex(digest_)
+        at = self._index.blob(wanted)
+        candidates = [self.record(at[0])] if at is not None else self.records()
+        for record in candidates:
+            for role in ("request", "identity", "response"):
+                ref = _blob_ref(record.row, role)
+                if ref is not None and ref.digest == wanted:
+                    return record.blob_bytes(role)
+        raise UsageError(f"the recording has no blob {digest_}")
+
+    # Iterating
+
+    def records(
+        self,
+        *,
+        kinds: Collection[str] | None = None,
+        names: Collection[str] | None = None,
+        scope: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        statuses: Collection[str] | None = None,
+        first: int = 0,
+        last: int | None = None,
+        follow: bool = False,
+        poll_interval: float = 1.0,
+    ) -> Iterator[Record]:
+        """Yield records in recording order, reading ahead.
+
+        ``kinds``, ``names``, ``scope``, ``statuses`` and the times (``since`` included, ``until`` not) filter;
+        ``first`` … ``last`` are sequence numbers, both included. With ``follow`` the iteration goes on, asking
+        every ``poll_interval`` seconds, until a recording that is still being written is sealed.
+        """
+        low = since.timestamp() * 1e9 if since is not None else None
+        high = until.timestamp() * 1e9 if until is not None else None
+        position = first
+        while True:
+            for found in self._scan(position):
+                row = found.row
+                position = row.seq + 1
+                if last is not None and row.seq > last:
+                    return
+                if (
+                    (kinds is None or row.kind in kinds)
+                    and (names is None or row.name in names)
+                    and (scope is None or row.scope == scope)
+                    and (statuses is None or STATUSES[row.status] in statuses)
+                    and (low is None or row.start >= low)
+                    and (high is None or row.start < high)
+                ):
+                    yield Record(self, found)
+            if not follow or self.state != "open" or (last is not None and position > last):
+                return
+            before = len(self)
+            self.refresh()
+            if len(self) == before and self.state == "open":
+                _time.sleep(poll_interval)
+
+    def refresh(self) -> bool:
+        """Look for a newer manifest (`follow` does); return whether there was one."""
+        if self._refresh is None:
+            return False
+        manifest = self._refresh()
+        if manifest.digest == self._manifest.digest:
+            return False
+        index = Index(manifest, self._reader, self._cache)
+        self._manifest, self._index = manifest, index
+        return True
+
+    def _scan(self, first: int) -> Iterator[Found]:
+        index = self._index
+        frames = iter(index.frames(first))
+        with ThreadPoolExecutor(1, thread_name_prefix="replaypack-read") as pool:
+            batch = _take(frames, 1)
+            ahead: Future[list[RecordFrame]] | None = None
+            records = index.read_frames([frame for _, frame in batch])
+            while batch:
+                next_batch = _take(frames, _AHEAD)
+                if next_batch:
+                    ahead = pool.submit(index.read_frames, [frame for _, frame in next_batch])
+                for (entry, frame), loaded in zip(batch, records, strict=True):
+                    number = 0
+                    for found in _found(loaded):
+                        if found.row.seq != entry.first + number:
+                            raise FormatError("a record frame is not in order", where=frame.where)
+                        number += 1
+                        if found.row.seq >= first:
+                            yield found
+                    if number != entry.items:
+                        raise FormatError(f"a record frame has {number} records, not {entry.items}", where=frame.where)
+                batch = next_batch
+                records = ahead.result() if ahead is not None and batch else []
+
+    # Blobs
+
+    def _blob(self, found: Found, role: str) -> bytes:
+        ref = _blob_ref(found.row, role)
+        if ref is None or ref.encoding == 0:
+            return b""
+        if role == "response" and found.inline is not None:
+            return found.inline  # its digest is part of the row, which was checked
+        ranges = self._recipe(found, role)
+        spans = [(item.offset, item.length) for item in ranges]
+        parts = iter(self._index.literals(spans))
+        where = f"{role} of record {found.row.seq}"
+        data = materialise(ranges, ref.size, lambda _offset, _length: next(parts), where=where)
+        if digest(data) != ref.digest:
+            raise FormatError("the blob does not match its digest", where=where)
+        return data
+
+    def _recipe(self, found: Found, role: str) -> list[Range]:
+        row = found.row
+        recipes = found.frame.recipes(found.place)
+        roles = [name for name in ("request", "identity") if getattr(row, name) is not None]
+        if found.inline is None and row.response_encoding:
+            roles.append("response")
+        if len(recipes) != len(roles):
+            raise FormatError(f"record {row.seq} has {len(recipes)} recipes for {len(roles)} blobs")
+        ranges = recipes[roles.index(role)]
+        if sum(item.length for item in ranges) > 1 << 32:
+            raise FormatError(f"the recipe of record {row.seq} is larger than any blob")
+        return ranges
+
+    # Coroutines
+
+    async def alookup(
+        self,
+        kind: str | None = None,
+        identity: object = ABSENT,
+        *,
+        key: str | bytes | None = None,
+        scope: str | None = None,
+        nth: int = 0,
+    ) -> Record | None:
+        """`lookup`, without blocking the event loop."""
+        return await asyncio.to_thread(self.lookup, kind, identity, key=key, scope=scope, nth=nth)
+
+    async def acount(
+        self, kind: str | None = None, identity: object = ABSENT, *, key: str | bytes | None = None
+    ) -> int:
+        """`count`, without blocking the event loop."""
+        return await asyncio.to_thread(self.count, kind, identity, key=key)
+
+    async def arecords(self, **filters: Any) -> AsyncIterator[Record]:
+        """`records`, without blocking the event loop."""
+        iterator = self.records(**filters)
+        done = object()
+        while (record := await asyncio.to_thread(next, iterator, done)) is not done:
+            yield record  # type: ignore[misc]
+
+
+def _take(frames: Iterator[tuple[FrameEntry, Frame]], count: int) -> list[tuple[FrameEntry, Frame]]:
+    return [item for _, item in zip(range(count), frames, strict=False)]
+
+
+def _found(frame: RecordFrame) -> Iterator[Found]:
+    for place in frame.places():
+        row, data, entry = frame.entry(place)
+        yield Found(row, data, entry.inline, frame, place)
+
+
+def _blob_ref(row: Row, role: str) -> BlobRef | None:
+    if role == "response":
+        return row.response
+    return row.request if role == "request" else row.identity
+
+
+def _key(kind: str | None, identity: object, key: str | bytes | None) -> bytes:
+    if (identity is ABSENT) == (key is None):
+        raise UsageError("give either the identity of the call or the key it was recorded with")
+    if key is not None:
+        return opaque_key(key)
+    if kind is None:
+        raise UsageError("an identity needs the kind of the call")
+    return key_digest(kind, identity)

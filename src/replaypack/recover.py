@@ -1,0 +1,229 @@
+"""Finishing what a dead recorder left: its journal becomes a revision (spec chapter 08, "Recovery").
+
+The input is never edited: a journal is read, its records are published, the revision is read back, and only
+then is the journal deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from ._write.journal import Leftover, find_leftovers, journal_directory
+from ._write.literals import LARGE, LiteralStream
+from ._write.publish import Publisher
+from ._write.segment import PACK_TARGET, SegmentBuilder, pending_key
+from .errors import ConflictError, FormatError, JournalError, ReplaypackError
+from .format.journal import JournalRecord
+from .format.manifest import Content, Manifest
+from .format.merkle import MerkleTree, leaf_hash
+from .format.names import open_key, revision_key
+from .format.record_frame import split_entry
+from .format.row import discriminator, parse_stored_row
+from .format.table import BlobEntry, pack_blob
+
+if TYPE_CHECKING:
+    from .archive import Archive
+
+__all__ = ["Recovered", "recover", "recover_leftover"]
+
+
+class Recovered(NamedTuple):
+    """What became of one journal: the recording, its records, those that came from the journal, or what is wrong."""
+
+    name: str
+    records: int
+    from_journal: int
+    journal: str
+    error: ReplaypackError | None
+
+
+def recover(archive: Archive, *, keep_journals: bool = False) -> Iterator[Recovered]:
+    """Finish every recording of ``archive`` whose recorder died on this machine, one after another.
+
+    Journals of living recorders are left alone. A journal that cannot be used is reported, kept, and does not
+    stop the others.
+    """
+    leftovers, broken = find_leftovers(journal_directory(archive.storage))
+    for path, error in broken:
+        yield Recovered("?", 0, 0, str(path), error)
+    for leftover in leftovers:
+        try:
+            yield recover_leftover(archive, leftover, keep_journals=keep_journals)
+        except ReplaypackError as error:
+            yield Recovered(leftover.head.name, 0, 0, str(leftover.paths[0]), error)
+
+
+def recover_leftover(archive: Archive, leftover: Leftover, *, keep_journals: bool = False) -> Recovered:
+    """Publish the records of one dead recorder as the revision it would have sealed, marked ``incomplete``.
+
+    Raises `FormatError`, `JournalError`, `StorageError`.
+    """
+    head = leftover.head
+    journal = str(leftover.paths[0])
+    done = _already_committed(archive, leftover)
+    if done is not None:
+        _drop(leftover, keep_journals)
+        return Recovered(head.name, done.content.records, 0, journal, None)
+    base = _published(archive, leftover)
+    template = msgspec.convert(head.content, Content)
+    records = base.content.records if base is not None else 0
+    publisher = _publisher(archive, leftover, template, base)
+    rebuilt = _Rebuilt(publisher, base)
+    before = records
+    for journal_head, entries in leftover.records():
+        if journal_head.first < records:
+            continue  # published before its recorder died
+        if journal_head.first != rebuilt.tree.count or journal_head.literals != rebuilt.stream.end:
+            raise JournalError(
+                f"the journal begins at record {journal_head.first}, but only {rebuilt.tree.count} are known",
+                hint="the store does not show what this recorder published: is it the right URL?",
+            )
+        for entry in entries:
+            rebuilt.add(entry, where=journal)
+        rebuilt.finish()
+    manifest = rebuilt.commit()
+    if manifest is None:
+        _drop(leftover, keep_journals)
+        return Recovered(head.name, rebuilt.tree.count, 0, journal, None)
+    name = manifest[0]
+    check = archive.open(name, manifest[1].storage.revision)
+    if len(check) != rebuilt.tree.count:  # pragma: no cover - the store lost what it confirmed
+        raise JournalError(f"the store shows {len(check)} records of {name!r}, not {rebuilt.tree.count}")
+    _drop(leftover, keep_journals)
+    return Recovered(name, rebuilt.tree.count, rebuilt.tree.count - before, journal, None)
+
+
+def _drop(leftover: Leftover, keep: bool) -> None:
+    if not keep:
+        for path in leftover.paths:
+            Path(path).unlink(missing_ok=True)
+
+
+def _already_committed(archive: Archive, leftover: Leftover) -> Manifest | None:
+    """The revision of this very recorder, if it died between the commit and the deletion of its journal."""
+    head = leftover.head
+    for name, revision in ((head.name, head.revision + 1), (f"{head.name[:480]}.{head.writer}", 1)):
+        found = archive._get_manifest(revision_key(name, revision))
+        if found is not None and found.storage.writer == head.writer:
+            return found
+    return None
+
+
+def _published(archive: Archive, leftover: Leftover) -> Manifest | None:
+    """What the recorder had published: its last checkpoint, or what its claim repeated."""
+    head = leftover.head
+    checkpoint = archive._get_manifest(open_key(head.name, head.revision))
+    if checkpoint is not None and checkpoint.storage.writer == head.writer:
+        return checkpoint
+    claim = archive._get_manifest(revision_key(head.name, head.revision))
+    if head.claim != "append":
+        return None
+    if claim is None or claim.storage.writer != head.writer:
+        raise JournalError(
+            f"the claim of {head.name!r} that the journal continues is missing", hint="is it the right URL?"
+        )
+    return claim
+
+
+def _publisher(archive: Archive, leftover: Leftover, template: Content, base: Manifest | None) -> Publisher:
+    from ._read.cache import Cache
+    from ._read.index import Index
+    from ._read.packs import PackReader
+
+    head = leftover.head
+    claim = archive._get_manifest(revision_key(head.name, head.revision))
+    publisher = Publisher(
+        archive.storage,
+        head.name,
+        writer=bytes.fromhex(head.writer),
+        mode=head.claim,  # type: ignore[arg-type]
+        template=template,
+        base=base,
+        base_packs=Index(base, PackReader(archive.storage), Cache(0)).packs if base is not None else (),
+        revision=head.revision,
+        previous=claim.digest if claim is not None else None,
+    )
+    publisher.published = base.content.records if base is not None else 0
+    return publisher
+
+
+class _Rebuilt:
+    """Feeds journal records through the same builders as the recorder did, frame for frame."""
+
+    def __init__(self, publisher: Publisher, base: Manifest | None) -> None:
+        self.publisher = publisher
+        self.tree = base.merkle if base is not None else MerkleTree()
+        self.counts: dict[str, int] = dict(base.content.counts) if base is not None else {}
+        self.stream = LiteralStream(base.storage.literals if base is not None else 0)
+        self._builder = SegmentBuilder(self.tree.count, self.stream.end)
+        self._frame = bytearray()
+        self._keys = bytearray()
+        self._first = self.tree.count
+
+    def add(self, record: JournalRecord, *, where: str) -> None:
+        if record.starts_frame:
+            self._close_frame()
+            if self._builder.size >= PACK_TARGET:
+                self.finish()
+        entry, _ = split_entry(record.entry, 0, where=where)
+        row, data = parse_stored_row(entry.row, entry.inline, where=where)
+        if row.seq != self.tree.count:
+            raise FormatError(f"record {row.seq} follows record {self.tree.count - 1}", where=where)
+        leaf = leaf_hash(data)
+        self._keys += pending_key(row.key, discriminator(row.scope), row.seq, len(self._frame), leaf)
+        self._frame += record.entry
+        self.tree.add(leaf)
+        self.counts[row.kind] = self.counts.get(row.kind, 0) + 1
+        for role, blob in enumerate((row.request, row.identity, row.response)):
+            if blob is not None and blob.size >= 4096:
+                self._builder.add_blob(pack_blob(BlobEntry(blob.digest[:16], row.seq, role)))
+        # What a record added was appended in several parts; only parts of `LARGE` bytes and more were set apart,
+        # and one that large among smaller ones cannot be told here. It is stored like the others then.
+        for start in range(0, len(record.literals), LARGE - 1):
+            self.stream.add(record.literals[start : start + LARGE - 1])
+        self._hand_over()
+
+    def _hand_over(self) -> None:
+        for offset, raw in self.stream.closed:
+            self._builder.add_literal_frame(offset, raw)
+        self.stream.closed.clear()
+        self._builder.compress(self.publisher.compressor)
+
+    def _close_frame(self) -> None:
+        if self._frame:
+            self._builder.add_record_frame(
+                self._first, self.tree.count - self._first, bytes(self._frame), bytes(self._keys)
+            )
+            self._frame, self._keys = bytearray(), bytearray()
+        self._first = self.tree.count
+
+    def finish(self) -> None:
+        """Close the segment."""
+        self._close_frame()
+        self.stream.cut()
+        self._hand_over()
+        if self._builder.count:
+            self.publisher.add_segment(self._builder)
+        self._builder = SegmentBuilder(self.tree.count, self.stream.end)
+
+    def commit(self) -> tuple[str, Manifest] | None:
+        """Publish the revision; None where the recorder left no record at all and the claim stays as it is."""
+        self.finish()
+        publisher = self.publisher
+        publisher.merge_all()
+        note: dict[str, Any] = {"type": "Interrupted", "message": "the recorder died; recovered from its journal"}
+        try:
+            manifest = publisher.commit(
+                "recover", "incomplete", self.tree, self.counts, self.stream.end, note, publisher.previous
+            )
+        except ConflictError as conflict:
+            assert conflict.sibling is not None
+            found = publisher.storage.get(revision_key(conflict.sibling, 1))
+            from .format.manifest import parse_manifest
+
+            return conflict.sibling, parse_manifest(found, where=conflict.sibling)
+        return publisher.name, manifest
