@@ -15,7 +15,6 @@ import datetime as dt
 import threading
 from collections import UserDict, UserList, UserString, deque
 from collections.abc import Callable, Mapping
-from collections.abc import Set as AbstractSet
 from decimal import Decimal
 from enum import Enum
 from itertools import chain
@@ -28,7 +27,7 @@ import msgspec
 
 from replaypack.errors import CanonicalizationError, ReplaypackError, ValueEncodingError
 
-__all__ = ["MAX_DEPTH", "Census", "ErrorType", "Path", "on_fresh_stack", "pointer", "survey", "to_plain"]
+__all__ = ["MAX_DEPTH", "Census", "ErrorType", "Path", "on_fresh_stack", "pointer", "scan", "survey", "to_plain"]
 
 MAX_DEPTH = 256
 """Containers that may be nested in one another. ``1`` has depth 0, ``[]`` has depth 1, ``[[1]]`` has depth 2."""
@@ -41,10 +40,14 @@ ErrorType: TypeAlias = type[ValueEncodingError] | type[CanonicalizationError]
 Path: TypeAlias = tuple[Any, Any] | None
 """Where a part lies: (path of its parent, key or index), or None for the whole. Cheap to extend while walking."""
 
+_SMALL = 64
+"""Values up to which one loop in Python is faster than passes in C over each level."""
+
 _T = TypeVar("_T")
 _NoneType = type(None)
 _CONTAINERS = frozenset({dict, list, tuple})
 _PLAIN = frozenset({dict, list, tuple, str, int, float, bool, bytes, _NoneType})
+_SMALL_TYPES = _PLAIN - {float}
 _PLAIN_KEYS = frozenset({tuple, str, int, float, bool, bytes, _NoneType})
 _STR_ONLY = frozenset({str})
 _dict_values = dict.values
@@ -74,25 +77,13 @@ def _segment(key: object) -> str:
 class Census:
     """What was found in one value. ``value`` is the plain value itself (the original, unless objects were converted).
 
-    ``types`` and ``key_types``: the exact types present. ``keys``: the distinct map keys. ``depth``: as MAX_DEPTH
-    counts. ``low`` and ``high``: the smallest and largest integer (0 when there are none). ``count``: values seen.
-    ``float_level``: the deepest level (1 = direct children of the whole) that holds a float which may print otherwise
-    than the C encoder prints it, -1 for none. ``error``: the class raised for what cannot be encoded.
+    ``types`` and ``key_types``: the exact types present. ``keys``: the distinct map keys. ``count``: values seen.
+    ``depth``: at least the depth of the value, and above MAX_DEPTH only if that is. ``low`` and ``high``: integers
+    that enclose every integer. ``float_level``: the deepest level (0 = the whole, 1 = its children) that holds a
+    float which may print otherwise than the C encoder prints it, -1 for none.
     """
 
-    __slots__ = (
-        "count",
-        "depth",
-        "error",
-        "float_level",
-        "foreign",
-        "high",
-        "key_types",
-        "keys",
-        "low",
-        "types",
-        "value",
-    )
+    __slots__ = ("count", "depth", "float_level", "foreign", "high", "key_types", "keys", "low", "types", "value")
 
     def __init__(self, value: object) -> None:
         self.value = value
@@ -107,8 +98,40 @@ class Census:
         self.foreign = False
 
 
-def _scan(value: object) -> Census:
-    """The census of ``value``, which stops at the first level that holds something not plain."""
+def scan(value: object) -> Census:
+    """The census of ``value`` as it is; ``foreign`` when not all of it is plain, and then the rest says nothing."""
+    # A small value is done before the passes over its levels would have begun.
+    queue: list[Any] = [value]
+    keys: list[Any] = []
+    for part in queue:
+        cls = type(part)
+        if cls is dict:
+            queue.extend(part.values())
+            keys.extend(part)
+        elif cls is list or cls is tuple:
+            queue.extend(part)
+        else:
+            continue
+        if len(queue) > _SMALL:
+            return _scan_levels(value)
+    types = set(map(type, queue))
+    key_types = set(map(type, keys))
+    if not types <= _SMALL_TYPES or not key_types <= _STR_ONLY:
+        return _scan_levels(value)
+    census = Census(value)
+    census.types = types
+    census.key_types = key_types
+    census.keys = set(keys)
+    census.count = census.depth = len(queue)
+    if int in types:
+        ints = [part for part in queue if type(part) is int]
+        census.low = min(ints)
+        census.high = max(ints)
+    return census
+
+
+def _scan_levels(value: object) -> Census:
+    """``scan`` level by level, with passes that stay in C."""
     census = Census(value)
     types = census.types
     level: list[Any] = [value]
@@ -131,38 +154,38 @@ def _scan(value: object) -> Census:
             floats = level if len(here) == 1 else [v for v in level if type(v) is float]
             if not _prints_alike(floats):
                 census.float_level = depth
-        if here.isdisjoint(_CONTAINERS):
+        nested = here & _CONTAINERS
+        if not nested:
             break
         depth += 1
         if depth > MAX_DEPTH:
             break
-        below: list[Any] = []
-        if dict in here:
-            maps = level if len(here) == 1 else [v for v in level if type(v) is dict]
-            if len(maps) > _DEDUPE:
-                maps = _distinct(maps)
+        maps: list[Any] = []
+        sequences: list[Any] = []
+        containers = level if len(here) == 1 else [v for v in level if type(v) in nested]
+        if len(containers) > _DEDUPE:
+            containers = list(dict(zip(map(id, containers), containers, strict=True)).values())
+        if dict not in nested:
+            sequences = containers
+        elif len(nested) == 1:
+            maps = containers
+        else:
+            maps = [v for v in containers if type(v) is dict]
+            sequences = [v for v in containers if type(v) is not dict]
+        level = list(_flatten(sequences))
+        if maps:
+            level.extend(_flatten(map(_dict_values, maps)))
             keys = maps[0] if len(maps) == 1 else list(_flatten(maps))
-            key_types = set(map(type, keys))
             census.keys.update(keys)
+            key_types = set(map(type, keys))
             census.key_types |= key_types
-            below.extend(_flatten(map(_dict_values, maps)))
             if key_types and key_types != _STR_ONLY:
                 if not key_types <= _PLAIN_KEYS:
                     census.foreign = True
                     return census
-                below.extend(key for key in keys if type(key) is not str)
-        if list in here or tuple in here:
-            sequences = [v for v in level if type(v) is list or type(v) is tuple]
-            if len(sequences) > _DEDUPE:
-                sequences = _distinct(sequences)
-            below.extend(_flatten(sequences))
-        level = below
+                level.extend([key for key in keys if type(key) is not str])
     census.depth = depth
     return census
-
-
-def _distinct(containers: list[Any]) -> list[Any]:
-    return list(dict(zip(map(id, containers), containers, strict=True)).values())
 
 
 def _prints_alike(floats: list[float]) -> bool:
@@ -181,9 +204,9 @@ def survey(value: object, error: ErrorType = ValueEncodingError) -> Census:
     Raises ``error`` with the JSON pointer of the first part that is outside the object table or deeper than
     MAX_DEPTH (which is how a value that contains itself is found).
     """
-    census = _scan(value)
+    census = scan(value)
     if census.foreign:
-        census = _scan(to_plain(value, error))
+        census = scan(to_plain(value, error))
     if census.depth > MAX_DEPTH:
         raise _too_deep(_deep_path(census.value), error)
     return census
@@ -324,7 +347,7 @@ def _convert(value: Any, cls: type, path: Path, depth: int, error: ErrorType) ->
         return _plain_map(value.items(), path, depth, error)
     if isinstance(value, (list, tuple, deque, UserList)):
         return _plain_list(value, path, depth, error)
-    if isinstance(value, AbstractSet) and isinstance(value, (set, frozenset)):
+    if isinstance(value, (set, frozenset)):
         return _sorted_set(_plain_list(value, path, depth, error))
     raise _unknown(cls, path, error)
 
