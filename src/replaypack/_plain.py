@@ -43,6 +43,9 @@ Path: TypeAlias = tuple[Any, Any] | None
 _SMALL = 64
 """Values up to which one loop in Python is faster than passes in C over each level."""
 
+_HOPS = 8
+"""Objects that may stand for one another, as an enum whose value is a model does."""
+
 _T = TypeVar("_T")
 _NoneType = type(None)
 _CONTAINERS = frozenset({dict, list, tuple})
@@ -271,11 +274,11 @@ def to_plain(value: object, error: ErrorType = ValueEncodingError) -> Any:
     try:
         return on_fresh_stack(lambda: _plain(value, None, 0, error))
     except RecursionError as exc:
-        raise error("conversion to plain data recurses without end", path="") from exc
+        raise error("objects are nested too deeply to be converted to plain data", path="") from exc
 
 
-def _plain(value: Any, path: Path, depth: int, error: ErrorType) -> Any:
-    # ``depth`` is the number of containers around ``value``.
+def _plain(value: Any, path: Path, depth: int, error: ErrorType, hops: int = 0) -> Any:
+    # ``depth``: the number of containers around ``value``. ``hops``: the objects that stood for one another so far.
     cls = type(value)
     if cls is str or cls is int or cls is float or cls is bool or value is None or cls is bytes:
         return value
@@ -284,11 +287,11 @@ def _plain(value: Any, path: Path, depth: int, error: ErrorType) -> Any:
     if cls is list or cls is tuple:
         return _plain_list(value, path, depth, error)
     try:
-        return _convert(value, cls, path, depth, error)
+        return _convert(value, cls, path, depth, error, hops)
     except (ReplaypackError, RecursionError):
         raise
     except Exception as exc:  # user code: model_dump, items, properties
-        raise error(f"{cls!r} cannot be converted: {exc!r}", path=pointer(path)) from exc
+        raise error(f"{cls!r} cannot be converted ({type(exc).__name__})", path=pointer(path)) from exc
 
 
 def _plain_map(items: Any, path: Path, depth: int, error: ErrorType) -> dict[Any, Any]:
@@ -301,7 +304,7 @@ def _plain_map(items: Any, path: Path, depth: int, error: ErrorType) -> dict[Any
         else:
             plain_key = key
         if plain_key in result:
-            raise error(f"two map keys become {plain_key!r}", path=pointer((path, plain_key)))
+            raise error("two map keys become equal", path=pointer((path, plain_key)))
         result[plain_key] = _plain(child, (path, key), depth + 1, error)
     return result
 
@@ -323,18 +326,19 @@ def _plain_list(items: Any, path: Path, depth: int, error: ErrorType) -> list[An
     return result
 
 
-def _convert(value: Any, cls: type, path: Path, depth: int, error: ErrorType) -> Any:
+def _convert(value: Any, cls: type, path: Path, depth: int, error: ErrorType, hops: int) -> Any:
     """The object table. The order matters: an enum may be a str, a model may be a Mapping."""
+    if hops > _HOPS:
+        raise error(f"{cls!r} turns into ever more objects", path=pointer(path))
     if isinstance(value, Enum):
-        # One level is counted for it, so that an enum whose value is itself an enum, and so on, comes to an end.
-        return _plain(value.value, path, _deeper(depth, path, error), error)
+        return _plain(value.value, path, depth, error, hops + 1)
     scalar = _scalar(value)
     if scalar is not None:
         return scalar
     if isinstance(value, type):
         raise _unknown(cls, path, error)
     if callable(getattr(cls, "model_dump", None)):
-        return _plain(value.model_dump(mode="python"), path, _deeper(depth, path, error), error)
+        return _plain(value.model_dump(mode="python"), path, depth, error, hops + 1)
     if isinstance(value, msgspec.Struct):
         return _plain_struct(value, path, depth, error)
     if dataclasses.is_dataclass(value):
@@ -350,12 +354,6 @@ def _convert(value: Any, cls: type, path: Path, depth: int, error: ErrorType) ->
     if isinstance(value, (set, frozenset)):
         return _sorted_set(_plain_list(value, path, depth, error))
     raise _unknown(cls, path, error)
-
-
-def _deeper(depth: int, path: Path, error: ErrorType) -> int:
-    if depth >= 2 * MAX_DEPTH:
-        raise _too_deep(path, error)
-    return depth + 1
 
 
 def _unknown(cls: type, path: Path, error: ErrorType) -> ValueEncodingError | CanonicalizationError:
