@@ -61,25 +61,12 @@ def test_different_values_have_different_encodings(a: Any, b: Any) -> None:
 @pytest.mark.parametrize(
     "number",
     [
-        0,
-        -1,
-        127,
-        128,
-        -32,
-        -33,
-        255,
-        256,
-        65535,
-        65536,
-        2**32,
-        2**63 - 1,
-        2**63,
-        2**64 - 1,
-        2**64,
-        -(2**63),
-        -(2**63) - 1,
+        n * sign + d
+        for n in (0, 1, 32, 128, 256, 2**16, 2**32, 2**63, 2**64, 2**71)
+        for sign in (1, -1)
+        for d in (-1, 0, 1)
     ]
-    + [2**71 - 1, 2**71, -(2**71), -(2**71) - 1, 10**30, -(10**5000), 2**2040 - 1, 2**600_000],
+    + [10**30, -(10**5000), 2**2040 - 1, 2**600_000],
     ids=lambda number: f"{number.bit_length()} bits",
 )
 def test_integers(number: int) -> None:
@@ -104,8 +91,10 @@ def test_nan_keeps_its_bits_and_may_be_a_key() -> None:
     assert encode(decode(data)) == data
 
 
-NAMES = ["c1", "c7", "cc01", "d90161", "c403", "a2ffff", "a3eda080", "9101ff", "92c0", "81c0", "ca3f800000", "d100ff", "dc0001c0", "de0000", "c50001ff"]
-REFUSED = {name: name for name in NAMES} | {
+RAW = """
+    c1 c7 cc01 d90161 c403 a2ffff a3eda080 9101ff 92c0 81c0 ca3f800000 d100ff dc0001c0 de0000 c50001ff
+"""
+REFUSED = {name: name for name in RAW.split()} | {
     "empty": "",
     "timestamp 32": "d6ff00000000",
     "timestamp 64": "d7ff0000000000000000",
@@ -598,6 +587,6 @@ def test_conversion_is_a_copy() -> None:
 )
 @example({1.0, 2, (True,), "a"})
 def test_sets_are_in_one_order(elements: set[Any]) -> None:
-    shuffled = set(sorted(elements, key=repr, reverse=True))
+    shuffled = set(reversed(list(elements)))
     assert encode(elements) == encode(shuffled) == encode(frozenset(elements))
     assert encode({"s": elements}) == encode({"s": to_plain(elements)})

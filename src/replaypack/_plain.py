@@ -277,21 +277,31 @@ def to_plain(value: object, error: ErrorType = ValueEncodingError) -> Any:
         raise error("objects are nested too deeply to be converted to plain data", path="") from exc
 
 
-def _plain(value: Any, path: Path, depth: int, error: ErrorType, hops: int = 0) -> Any:
-    # ``depth``: the number of containers around ``value``. ``hops``: the objects that stood for one another so far.
-    cls = type(value)
-    if cls is str or cls is int or cls is float or cls is bool or value is None or cls is bytes:
-        return value
-    if cls is dict:
-        return _plain_map(value.items(), path, depth, error)
-    if cls is list or cls is tuple:
-        return _plain_list(value, path, depth, error)
-    try:
-        return _convert(value, cls, path, depth, error, hops)
-    except (ReplaypackError, RecursionError):
-        raise
-    except Exception as exc:  # user code: model_dump, items, properties
-        raise error(f"{cls!r} cannot be converted ({type(exc).__name__})", path=pointer(path)) from exc
+class _Pairs(list[tuple[Any, Any]]):
+    """What an object unfolds to that becomes a map."""
+
+
+def _plain(value: Any, path: Path, depth: int, error: ErrorType) -> Any:
+    # ``depth`` is the number of containers around ``value``. Two Python frames a level, so that MAX_DEPTH of them fit.
+    for _ in range(_HOPS):
+        cls = type(value)
+        if cls is str or cls is int or cls is float or cls is bool or value is None or cls is bytes:
+            return value
+        if cls is dict:
+            return _plain_map(value.items(), path, depth, error)
+        if cls is _Pairs:
+            return _plain_map(value, path, depth, error)
+        if cls is list or cls is tuple:
+            return _plain_list(value, path, depth, error)
+        if cls is set or cls is frozenset:
+            return _sorted_set(_plain_list(value, path, depth, error))
+        try:
+            value = _unfold(value, cls, path, error)
+        except (ReplaypackError, RecursionError):
+            raise
+        except Exception as exc:  # user code: model_dump, items, properties
+            raise error(f"{cls!r} cannot be converted ({type(exc).__name__})", path=pointer(path)) from exc
+    raise error(f"{cls!r} turns into ever more objects", path=pointer(path))
 
 
 def _plain_map(items: Any, path: Path, depth: int, error: ErrorType) -> dict[Any, Any]:
@@ -326,33 +336,30 @@ def _plain_list(items: Any, path: Path, depth: int, error: ErrorType) -> list[An
     return result
 
 
-def _convert(value: Any, cls: type, path: Path, depth: int, error: ErrorType, hops: int) -> Any:
-    """The object table. The order matters: an enum may be a str, a model may be a Mapping."""
-    if hops > _HOPS:
-        raise error(f"{cls!r} turns into ever more objects", path=pointer(path))
+def _unfold(value: Any, cls: type, path: Path, error: ErrorType) -> Any:
+    """The object table, one step. The order matters: an enum may be a str, a model may be a Mapping."""
     if isinstance(value, Enum):
-        return _plain(value.value, path, depth, error, hops + 1)
+        return value.value
     scalar = _scalar(value)
     if scalar is not None:
         return scalar
     if isinstance(value, type):
         raise _unknown(cls, path, error)
     if callable(getattr(cls, "model_dump", None)):
-        return _plain(value.model_dump(mode="python"), path, depth, error, hops + 1)
+        return value.model_dump(mode="python")
     if isinstance(value, msgspec.Struct):
-        return _plain_struct(value, path, depth, error)
+        return _struct(value)
     if dataclasses.is_dataclass(value):
-        fields = [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
-        return _plain_map(fields, path, depth, error)
-    if isinstance(getattr(cls, "__attrs_attrs__", None), tuple):
-        fields = [(field.name, getattr(value, field.name)) for field in cls.__attrs_attrs__]  # type: ignore[attr-defined]
-        return _plain_map(fields, path, depth, error)
+        return _Pairs((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
+    fields = getattr(cls, "__attrs_attrs__", None)
+    if isinstance(fields, tuple):
+        return _Pairs((field.name, getattr(value, field.name)) for field in fields)
     if isinstance(value, (Mapping, UserDict)):
-        return _plain_map(value.items(), path, depth, error)
+        return _Pairs(value.items())
     if isinstance(value, (list, tuple, deque, UserList)):
-        return _plain_list(value, path, depth, error)
+        return list(value)
     if isinstance(value, (set, frozenset)):
-        return _sorted_set(_plain_list(value, path, depth, error))
+        return frozenset(value)
     raise _unknown(cls, path, error)
 
 
@@ -394,18 +401,16 @@ def _duration(value: dt.timedelta) -> str:
     return f"{sign}P{days}{time}"
 
 
-def _plain_struct(value: Any, path: Path, depth: int, error: ErrorType) -> Any:
+def _struct(value: Any) -> list[Any] | _Pairs:
     """A msgspec Struct as msgspec would encode it, defaults included: encoded names, tag first, UNSET left out."""
     config = value.__struct_config__
-    pairs = [
-        (name, getattr(value, field))
-        for name, field in zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
-    ]
+    names = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
+    pairs = _Pairs((name, getattr(value, field)) for name, field in names)
     if config.tag is not None:
         pairs.insert(0, (config.tag_field, config.tag))
     if config.array_like:
-        return _plain_list([child for _, child in pairs], path, depth, error)
-    return _plain_map([pair for pair in pairs if pair[1] is not msgspec.UNSET], path, depth, error)
+        return [child for _, child in pairs]
+    return _Pairs(pair for pair in pairs if pair[1] is not msgspec.UNSET)
 
 
 def _sorted_set(elements: list[Any]) -> list[Any]:
