@@ -116,6 +116,8 @@ def from_notation(note: Any) -> Any:
         return [from_notation(child) for child in body]
     if kind == "map":
         return {_as_key(from_notation(key)): from_notation(child) for key, child in body}
+    if kind == "set":
+        return {_as_key(from_notation(child)) for child in body}
     if kind == "nested":
         value = None
         for _ in range(body):
