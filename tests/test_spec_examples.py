@@ -95,7 +95,7 @@ def examples() -> Iterator[Any]:
                 yield pytest.param(claim, id=f"{page.relative_to(SPEC)}:{line}:{number}")
 
 
-@pytest.mark.parametrize("claim", examples())
+@pytest.mark.parametrize("claim", list(examples()))
 def test_example(claim: dict[str, Any]) -> None:
     CHECKS[next(iter(claim))](claim)
 

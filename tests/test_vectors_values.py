@@ -84,17 +84,20 @@ def test_values(case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("case", cases("invalid", "values"))
 def test_values_refused(case: dict[str, Any]) -> None:
-    expected: type[ReplaypackError] = FormatError
+    expected = ValueEncodingError if "value" in case else FormatError
     with pytest.raises(ReplaypackError) as caught:
-        if "bytes" in case:
-            decode(bytes.fromhex(case["bytes"]))
-        elif "payload" in case:
-            decode_payload(case["encoding"], bytes.fromhex(case["payload"]))
-        else:
-            expected = ValueEncodingError
-            encode(from_notation(case["value"]))
+        refuse(case)
     assert type(caught.value) is expected
     assert caught.value.code == case["error"]
     if "path" in case:
         assert isinstance(caught.value, ValueEncodingError)
         assert caught.value.path == case["path"]
+
+
+def refuse(case: dict[str, Any]) -> None:
+    if "bytes" in case:
+        decode(bytes.fromhex(case["bytes"]))
+    elif "payload" in case:
+        decode_payload(case["encoding"], bytes.fromhex(case["payload"]))
+    else:
+        encode(from_notation(case["value"]))
