@@ -15,7 +15,6 @@ import datetime as dt
 import threading
 from collections import UserDict, UserList, UserString, deque
 from collections.abc import Callable, Mapping
-from collections.abc import Set as AbstractSet
 from decimal import Decimal
 from enum import Enum
 from itertools import chain
@@ -28,7 +27,7 @@ import msgspec
 
 from replaypack.errors import CanonicalizationError, ReplaypackError, ValueEncodingError
 
-__all__ = ["MAX_DEPTH", "Census", "ErrorType", "Path", "on_fresh_stack", "pointer", "survey", "to_plain"]
+__all__ = ["MAX_DEPTH", "Census", "ErrorType", "Path", "on_fresh_stack", "pointer", "scan", "survey", "to_plain"]
 
 MAX_DEPTH = 256
 """Containers that may be nested in one another. ``1`` has depth 0, ``[]`` has depth 1, ``[[1]]`` has depth 2."""
@@ -41,10 +40,17 @@ ErrorType: TypeAlias = type[ValueEncodingError] | type[CanonicalizationError]
 Path: TypeAlias = tuple[Any, Any] | None
 """Where a part lies: (path of its parent, key or index), or None for the whole. Cheap to extend while walking."""
 
+_SMALL = 64
+"""Values up to which one loop in Python is faster than passes in C over each level."""
+
+_HOPS = 8
+"""Objects that may stand for one another, as an enum whose value is a model does."""
+
 _T = TypeVar("_T")
 _NoneType = type(None)
 _CONTAINERS = frozenset({dict, list, tuple})
 _PLAIN = frozenset({dict, list, tuple, str, int, float, bool, bytes, _NoneType})
+_SMALL_TYPES = _PLAIN - {float}
 _PLAIN_KEYS = frozenset({tuple, str, int, float, bool, bytes, _NoneType})
 _STR_ONLY = frozenset({str})
 _dict_values = dict.values
@@ -74,25 +80,13 @@ def _segment(key: object) -> str:
 class Census:
     """What was found in one value. ``value`` is the plain value itself (the original, unless objects were converted).
 
-    ``types`` and ``key_types``: the exact types present. ``keys``: the distinct map keys. ``depth``: as MAX_DEPTH
-    counts. ``low`` and ``high``: the smallest and largest integer (0 when there are none). ``count``: values seen.
-    ``float_level``: the deepest level (1 = direct children of the whole) that holds a float which may print otherwise
-    than the C encoder prints it, -1 for none. ``error``: the class raised for what cannot be encoded.
+    ``types`` and ``key_types``: the exact types present. ``keys``: the distinct map keys. ``count``: values seen.
+    ``depth``: at least the depth of the value, and above MAX_DEPTH only if that is. ``low`` and ``high``: integers
+    that enclose every integer. ``float_level``: the deepest level (0 = the whole, 1 = its children) that holds a
+    float which may print otherwise than the C encoder prints it, -1 for none.
     """
 
-    __slots__ = (
-        "count",
-        "depth",
-        "error",
-        "float_level",
-        "foreign",
-        "high",
-        "key_types",
-        "keys",
-        "low",
-        "types",
-        "value",
-    )
+    __slots__ = ("count", "depth", "float_level", "foreign", "high", "key_types", "keys", "low", "types", "value")
 
     def __init__(self, value: object) -> None:
         self.value = value
@@ -107,8 +101,40 @@ class Census:
         self.foreign = False
 
 
-def _scan(value: object) -> Census:
-    """The census of ``value``, which stops at the first level that holds something not plain."""
+def scan(value: object) -> Census:
+    """The census of ``value`` as it is; ``foreign`` when not all of it is plain, and then the rest says nothing."""
+    # A small value is done before the passes over its levels would have begun.
+    queue: list[Any] = [value]
+    keys: list[Any] = []
+    for part in queue:
+        cls = type(part)
+        if cls is dict:
+            queue.extend(part.values())
+            keys.extend(part)
+        elif cls is list or cls is tuple:
+            queue.extend(part)
+        else:
+            continue
+        if len(queue) > _SMALL:
+            return _scan_levels(value)
+    types = set(map(type, queue))
+    key_types = set(map(type, keys))
+    if not types <= _SMALL_TYPES or not key_types <= _STR_ONLY:
+        return _scan_levels(value)
+    census = Census(value)
+    census.types = types
+    census.key_types = key_types
+    census.keys = set(keys)
+    census.count = census.depth = len(queue)
+    if int in types:
+        ints = [part for part in queue if type(part) is int]
+        census.low = min(ints)
+        census.high = max(ints)
+    return census
+
+
+def _scan_levels(value: object) -> Census:
+    """``scan`` level by level, with passes that stay in C."""
     census = Census(value)
     types = census.types
     level: list[Any] = [value]
@@ -131,38 +157,38 @@ def _scan(value: object) -> Census:
             floats = level if len(here) == 1 else [v for v in level if type(v) is float]
             if not _prints_alike(floats):
                 census.float_level = depth
-        if here.isdisjoint(_CONTAINERS):
+        nested = here & _CONTAINERS
+        if not nested:
             break
         depth += 1
         if depth > MAX_DEPTH:
             break
-        below: list[Any] = []
-        if dict in here:
-            maps = level if len(here) == 1 else [v for v in level if type(v) is dict]
-            if len(maps) > _DEDUPE:
-                maps = _distinct(maps)
+        maps: list[Any] = []
+        sequences: list[Any] = []
+        containers = level if len(here) == 1 else [v for v in level if type(v) in nested]
+        if len(containers) > _DEDUPE:
+            containers = list(dict(zip(map(id, containers), containers, strict=True)).values())
+        if dict not in nested:
+            sequences = containers
+        elif len(nested) == 1:
+            maps = containers
+        else:
+            maps = [v for v in containers if type(v) is dict]
+            sequences = [v for v in containers if type(v) is not dict]
+        level = list(_flatten(sequences))
+        if maps:
+            level.extend(_flatten(map(_dict_values, maps)))
             keys = maps[0] if len(maps) == 1 else list(_flatten(maps))
-            key_types = set(map(type, keys))
             census.keys.update(keys)
+            key_types = set(map(type, keys))
             census.key_types |= key_types
-            below.extend(_flatten(map(_dict_values, maps)))
             if key_types and key_types != _STR_ONLY:
                 if not key_types <= _PLAIN_KEYS:
                     census.foreign = True
                     return census
-                below.extend(key for key in keys if type(key) is not str)
-        if list in here or tuple in here:
-            sequences = [v for v in level if type(v) is list or type(v) is tuple]
-            if len(sequences) > _DEDUPE:
-                sequences = _distinct(sequences)
-            below.extend(_flatten(sequences))
-        level = below
+                level.extend([key for key in keys if type(key) is not str])
     census.depth = depth
     return census
-
-
-def _distinct(containers: list[Any]) -> list[Any]:
-    return list(dict(zip(map(id, containers), containers, strict=True)).values())
 
 
 def _prints_alike(floats: list[float]) -> bool:
@@ -181,9 +207,9 @@ def survey(value: object, error: ErrorType = ValueEncodingError) -> Census:
     Raises ``error`` with the JSON pointer of the first part that is outside the object table or deeper than
     MAX_DEPTH (which is how a value that contains itself is found).
     """
-    census = _scan(value)
+    census = scan(value)
     if census.foreign:
-        census = _scan(to_plain(value, error))
+        census = scan(to_plain(value, error))
     if census.depth > MAX_DEPTH:
         raise _too_deep(_deep_path(census.value), error)
     return census
@@ -248,24 +274,34 @@ def to_plain(value: object, error: ErrorType = ValueEncodingError) -> Any:
     try:
         return on_fresh_stack(lambda: _plain(value, None, 0, error))
     except RecursionError as exc:
-        raise error("conversion to plain data recurses without end", path="") from exc
+        raise error("objects are nested too deeply to be converted to plain data", path="") from exc
+
+
+class _Pairs(list[tuple[Any, Any]]):
+    """What an object unfolds to that becomes a map."""
 
 
 def _plain(value: Any, path: Path, depth: int, error: ErrorType) -> Any:
-    # ``depth`` is the number of containers around ``value``.
-    cls = type(value)
-    if cls is str or cls is int or cls is float or cls is bool or value is None or cls is bytes:
-        return value
-    if cls is dict:
-        return _plain_map(value.items(), path, depth, error)
-    if cls is list or cls is tuple:
-        return _plain_list(value, path, depth, error)
-    try:
-        return _convert(value, cls, path, depth, error)
-    except (ReplaypackError, RecursionError):
-        raise
-    except Exception as exc:  # user code: model_dump, items, properties
-        raise error(f"{cls!r} cannot be converted: {exc!r}", path=pointer(path)) from exc
+    # ``depth`` is the number of containers around ``value``. Two Python frames a level, so that MAX_DEPTH of them fit.
+    for _ in range(_HOPS):
+        cls = type(value)
+        if cls is str or cls is int or cls is float or cls is bool or value is None or cls is bytes:
+            return value
+        if cls is dict:
+            return _plain_map(value.items(), path, depth, error)
+        if cls is _Pairs:
+            return _plain_map(value, path, depth, error)
+        if cls is list or cls is tuple:
+            return _plain_list(value, path, depth, error)
+        if cls is set or cls is frozenset:
+            return _sorted_set(_plain_list(value, path, depth, error))
+        try:
+            value = _unfold(value, cls, path, error)
+        except (ReplaypackError, RecursionError):
+            raise
+        except Exception as exc:  # user code: model_dump, items, properties
+            raise error(f"{cls!r} cannot be converted ({type(exc).__name__})", path=pointer(path)) from exc
+    raise error(f"{cls!r} turns into ever more objects", path=pointer(path))
 
 
 def _plain_map(items: Any, path: Path, depth: int, error: ErrorType) -> dict[Any, Any]:
@@ -278,7 +314,7 @@ def _plain_map(items: Any, path: Path, depth: int, error: ErrorType) -> dict[Any
         else:
             plain_key = key
         if plain_key in result:
-            raise error(f"two map keys become {plain_key!r}", path=pointer((path, plain_key)))
+            raise error("two map keys become equal", path=pointer((path, plain_key)))
         result[plain_key] = _plain(child, (path, key), depth + 1, error)
     return result
 
@@ -300,39 +336,31 @@ def _plain_list(items: Any, path: Path, depth: int, error: ErrorType) -> list[An
     return result
 
 
-def _convert(value: Any, cls: type, path: Path, depth: int, error: ErrorType) -> Any:
-    """The object table. The order matters: an enum may be a str, a model may be a Mapping."""
+def _unfold(value: Any, cls: type, path: Path, error: ErrorType) -> Any:
+    """The object table, one step. The order matters: an enum may be a str, a model may be a Mapping."""
     if isinstance(value, Enum):
-        # One level is counted for it, so that an enum whose value is itself an enum, and so on, comes to an end.
-        return _plain(value.value, path, _deeper(depth, path, error), error)
+        return value.value
     scalar = _scalar(value)
     if scalar is not None:
         return scalar
     if isinstance(value, type):
         raise _unknown(cls, path, error)
     if callable(getattr(cls, "model_dump", None)):
-        return _plain(value.model_dump(mode="python"), path, _deeper(depth, path, error), error)
+        return value.model_dump(mode="python")
     if isinstance(value, msgspec.Struct):
-        return _plain_struct(value, path, depth, error)
+        return _struct(value)
     if dataclasses.is_dataclass(value):
-        fields = [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
-        return _plain_map(fields, path, depth, error)
-    if isinstance(getattr(cls, "__attrs_attrs__", None), tuple):
-        fields = [(field.name, getattr(value, field.name)) for field in cls.__attrs_attrs__]  # type: ignore[attr-defined]
-        return _plain_map(fields, path, depth, error)
+        return _Pairs((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
+    fields = getattr(cls, "__attrs_attrs__", None)
+    if isinstance(fields, tuple):
+        return _Pairs((field.name, getattr(value, field.name)) for field in fields)
     if isinstance(value, (Mapping, UserDict)):
-        return _plain_map(value.items(), path, depth, error)
+        return _Pairs(value.items())
     if isinstance(value, (list, tuple, deque, UserList)):
-        return _plain_list(value, path, depth, error)
-    if isinstance(value, AbstractSet) and isinstance(value, (set, frozenset)):
-        return _sorted_set(_plain_list(value, path, depth, error))
+        return list(value)
+    if isinstance(value, (set, frozenset)):
+        return frozenset(value)
     raise _unknown(cls, path, error)
-
-
-def _deeper(depth: int, path: Path, error: ErrorType) -> int:
-    if depth >= 2 * MAX_DEPTH:
-        raise _too_deep(path, error)
-    return depth + 1
 
 
 def _unknown(cls: type, path: Path, error: ErrorType) -> ValueEncodingError | CanonicalizationError:
@@ -373,18 +401,16 @@ def _duration(value: dt.timedelta) -> str:
     return f"{sign}P{days}{time}"
 
 
-def _plain_struct(value: Any, path: Path, depth: int, error: ErrorType) -> Any:
+def _struct(value: Any) -> list[Any] | _Pairs:
     """A msgspec Struct as msgspec would encode it, defaults included: encoded names, tag first, UNSET left out."""
     config = value.__struct_config__
-    pairs = [
-        (name, getattr(value, field))
-        for name, field in zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
-    ]
+    names = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
+    pairs = _Pairs((name, getattr(value, field)) for name, field in names)
     if config.tag is not None:
         pairs.insert(0, (config.tag_field, config.tag))
     if config.array_like:
-        return _plain_list([child for _, child in pairs], path, depth, error)
-    return _plain_map([pair for pair in pairs if pair[1] is not msgspec.UNSET], path, depth, error)
+        return [child for _, child in pairs]
+    return _Pairs(pair for pair in pairs if pair[1] is not msgspec.UNSET)
 
 
 def _sorted_set(elements: list[Any]) -> list[Any]:

@@ -75,7 +75,7 @@ def key_digest(kind: str, identity: object, *, census: Census | None = None) -> 
 
 def key_of_canonical(kind: str, canonical_identity: bytes) -> bytes:
     """``key_digest`` for a caller who holds the canonical JSON of the identity already."""
-    return blake3(b"[%b,%b]" % (canonical_json(kind), canonical_identity)).digest()
+    return blake3(b"[%b,%b]" % (_text(kind, None), canonical_identity)).digest()
 
 
 class _NotFinite(Exception):

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from replaypack._plain import MAX_DEPTH, Census, Path, _scan, on_fresh_stack, pointer, survey
+from replaypack._plain import MAX_DEPTH, Census, Path, on_fresh_stack, pointer, scan, survey
 from replaypack._plain import to_plain as to_plain
 from replaypack.errors import FormatError, ValueEncodingError
 
@@ -186,7 +186,7 @@ def _decode(data: bytes | memoryview) -> Any:
         raise
     except Exception as exc:
         raise FormatError(f"not a structured value: {exc}") from exc
-    census = _scan(value)
+    census = scan(value)
     if census.foreign:  # msgspec decodes the timestamp extension by itself
         raise FormatError("extension type that is not one of this format (timestamp)")
     if census.depth > MAX_DEPTH:

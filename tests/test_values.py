@@ -1,0 +1,594 @@
+"""The structured encoding, payload encodings, pieces and the object table."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import enum
+import math
+import pathlib
+import pickle
+import uuid
+from collections import OrderedDict, UserDict, UserList, UserString, defaultdict, deque, namedtuple
+from decimal import Decimal
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from replaypack import _plain, values
+from replaypack.errors import FormatError, ValueEncodingError
+from replaypack.values import (
+    ABSENT,
+    MAX_DEPTH,
+    decode,
+    decode_payload,
+    encode,
+    encode_payload,
+    encode_pieces,
+    payload_pieces,
+    to_plain,
+)
+
+from .value_cases import PLAIN_JSON, VALUES, exact
+
+
+@given(st.one_of(VALUES, PLAIN_JSON))
+@settings(max_examples=800)
+def test_round_trip(value: Any) -> None:
+    data = encode(value)
+    again = decode(data)
+    assert exact(again) == exact(value)
+    assert encode(again) == data
+    assert decode(memoryview(data)) is not None or value is None
+
+
+@given(st.one_of(VALUES, PLAIN_JSON))
+@settings(max_examples=400)
+def test_fast_path_and_rules_agree(value: Any) -> None:
+    assert encode(value) == values._slow(_plain.to_plain(value))
+    assert encode(value, census=_plain.survey(value)) == encode(value)
+
+
+@given(VALUES, VALUES)
+def test_different_values_have_different_encodings(a: Any, b: Any) -> None:
+    assert (encode(a) == encode(b)) is (exact(a) == exact(b))
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        n * sign + d
+        for n in (0, 1, 32, 128, 256, 2**16, 2**32, 2**63, 2**64, 2**71)
+        for sign in (1, -1)
+        for d in (-1, 0, 1)
+    ]
+    + [10**30, -(10**5000), 2**2040 - 1, 2**600_000],
+    ids=lambda number: f"{number.bit_length()} bits",
+)
+def test_integers(number: int) -> None:
+    data = encode(number)
+    assert decode(data) == number
+    assert type(decode(data)) is int
+    assert decode(encode({number: [number]})) == {number: [number]}
+    in_range = -(2**63) <= number < 2**64
+    assert (data[0] in (0xC7, 0xC8, 0xC9, 0xD4, 0xD5, 0xD6, 0xD7, 0xD8)) is not in_range
+
+
+def test_map_order_and_types_of_numbers_survive() -> None:
+    value = {"b": 1, "a": [1.0, True, -0.0, math.inf, -math.inf, math.nan], 2: {None: b"", (1, ("x", b"y")): ()}}
+    again = decode(encode(value))
+    assert exact(again) == exact(value)
+    assert list(again) == ["b", "a", 2]
+    assert next(key for key in again[2] if key) == (1, ("x", b"y"))
+
+
+def test_nan_keeps_its_bits_and_may_be_a_key() -> None:
+    data = bytes.fromhex("82cb7ff800000000000101cb7ff800000000000102")
+    assert encode(decode(data)) == data
+
+
+RAW = """
+    c1 c7 cc01 d90161 c403 a2ffff a3eda080 9101ff 92c0 81c0 ca3f800000 d100ff dc0001c0 de0000 c50001ff
+"""
+REFUSED = {name: name for name in RAW.split()} | {
+    "empty": "",
+    "timestamp 32": "d6ff00000000",
+    "timestamp 64": "d7ff0000000000000000",
+    "timestamp in a list": "91d6ff00000001",
+    "timestamp as key": "81d6ff00000001c0",
+    "another extension": "d40005",
+    "another extension, negative": "d48005",
+    "big integer that fits": "d70100000000000000ff",
+    "big integer 2**64 - 1": "c70901" + "00" + "ff" * 8,
+    "big integer -2**63": "d701" + "8000000000000000",
+    "big integer with a byte too many": "c70a01" + "0001" + "00" * 8,
+    "negative big integer with a byte too many": "c70a01" + "ffff" + "00" * 8,
+    "big integer without bytes": "c70001",
+    "big integer, fixext length in ext 8": "c71001" + "01" + "00" * 15,
+    "surrogate string without one": "d40261",
+    "surrogate string without bytes": "c70002",
+    "surrogate string with a pair": "c70602eda0bdedb880",
+    "surrogate string that is no UTF-8": "d402ff",
+    "surrogate string cut short": "d502eda0",
+    "surrogate string, overlong": "c70502c080eda080",
+    "equal keys": "82a16101a16102",
+    "equal keys of other types": "8201c0c3c0",
+    "equal keys 0 and -0.0": "8200c0cb8000000000000000c0",
+    "map as key": "8180c0",
+    "map in an array as key": "819180c0",
+    "257 arrays": "91" * 257 + "c0",
+    "257 maps": "8101" * 257 + "c0",
+    "257 arrays as key": "81" + "91" * 256 + "c0" + "c0",
+    "100000 arrays": "91" * 100_000 + "c0",
+    "huge array": "ddffffffff",
+    "huge map": "dfffffffff",
+    "huge string": "dbffffffff",
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_decoder_refuses(name: str) -> None:
+    with pytest.raises(FormatError) as caught:
+        decode(bytes.fromhex(REFUSED[name]))
+    assert caught.value.reason == "corrupted"
+
+
+@given(st.binary(max_size=40))
+@settings(max_examples=800)
+def test_decoder_never_raises_anything_else(data: bytes) -> None:
+    try:
+        value = decode(data)
+    except FormatError:
+        return
+    assert encode(value) == data
+
+
+@given(VALUES, st.data())
+@settings(max_examples=400)
+def test_damaged_encodings(value: Any, draw: st.DataObject) -> None:
+    data = bytearray(encode(value))
+    data[draw.draw(st.integers(0, len(data) - 1))] ^= draw.draw(st.integers(1, 255))
+    try:
+        again = decode(bytes(data))
+    except FormatError:
+        return
+    assert encode(again) == data
+
+
+def nest(depth: int, kind: str) -> Any:
+    value: Any = None
+    for level in range(depth):
+        which = ("list", "map")[level % 2] if kind == "mixed" else kind
+        value = {"k": value} if which == "map" else [value]
+    return value
+
+
+@pytest.mark.parametrize("kind", ["list", "map", "mixed"])
+def test_depth(kind: str) -> None:
+    value = nest(MAX_DEPTH, kind)
+    assert decode(encode(value)) == value
+    key = None
+    for _ in range(MAX_DEPTH - 1):
+        key = (key,)
+    assert decode(encode({key: 1})) == {key: 1}
+    for bad in (nest(MAX_DEPTH + 1, kind), nest(4000, kind), {(key,): 1}):
+        with pytest.raises(ValueEncodingError, match="deeper than 256"):
+            encode(bad)
+        with pytest.raises(ValueEncodingError, match="deeper than 256"):
+            encode_pieces(bad)
+
+
+@pytest.mark.parametrize("trouble", [None, 2**70, "\ud800", {1, 2}])
+def test_a_deep_stack_changes_nothing(trouble: Any) -> None:
+    value = trouble
+    for level in range(254):
+        value = [value] if level % 2 else {"a": value}
+    data = encode(value)
+
+    def at(frames: int) -> tuple[bytes, bytes, bytes]:
+        if frames:
+            return at(frames - 1)
+        return encode(value), encode(decode(data)), b"".join(encode_pieces(value))
+
+    for frames in range(600, 940, 11):
+        assert at(frames) == (data, data, data)
+
+
+def test_two_halves_of_a_pair_are_refused() -> None:
+    for value, path in [
+        ("\ud83d\ude00", ""),
+        ({"a": [2**70, "\ud83d\ude00"]}, "/a/1"),
+        ({"\ud83d\ude00": 1}, "/\\ud83d\\ude00"),
+    ]:
+        for function in (encode, encode_payload, encode_pieces):
+            with pytest.raises(ValueEncodingError, match="surrogate pair") as caught:
+                function(value)
+            assert caught.value.path == path
+    with pytest.raises(ValueEncodingError) as caught:
+        encode_pieces({"m": [{"r": "x" * 9000}] * 3, "a": [{"c": "\ud83d\ude00"}]})
+    assert caught.value.path == "/a/0/c"
+
+
+# Pieces -------------------------------------------------------------------------------------------------------------
+
+
+@given(st.one_of(VALUES, PLAIN_JSON), st.sampled_from([1, 60, 700, 3000]))
+@settings(max_examples=500)
+def test_pieces_are_the_encoding(value: Any, stretch: int) -> None:
+    for whole in (
+        value,
+        {"model": "m", "messages": [value, {"role": "user", "content": "x" * stretch}] * 9, "tools": [value]},
+        [{"content": [{"text": "y" * stretch * 5}, value]}, "z" * stretch * 9, value],
+        dict.fromkeys(range(100), value),
+        {"a": {"b": {"c": {"d": {"e": {"f": {"g": [value] * 80, "h": "x" * stretch}}}}}}},
+        ["w" * stretch] * 20,
+    ):
+        pieces = encode_pieces(whole)
+        assert b"".join(pieces) == encode(whole)
+        assert all(pieces)
+        if sum(map(len, pieces)) < 4096:
+            assert len(pieces) == 1
+
+
+def test_pieces_of_a_request() -> None:
+    messages = [{"role": "user", "content": f"{n} " * 1000} for n in range(100)]
+    request = {
+        "model": "m",
+        "temperature": 1.0,
+        "messages": messages,
+        "tools": [{"name": "t" * 500}] * 10,
+        "stop": None,
+    }
+    pieces = encode_pieces(request)
+    assert 100 <= len(pieces) <= 120
+    assert set(map(encode, messages)) <= set(pieces)
+    longer = encode_pieces({**request, "messages": [*messages, {"role": "tool", "content": "new" * 500}]})
+    assert len(set(longer) - set(pieces)) <= 2
+    wrapped = encode_pieces({"kind": "model", "request": {"body": request}})
+    assert set(map(encode, messages)) <= set(wrapped)
+    odd = encode_pieces({**request, "seed": 2**70, "user": "\ud800"})
+    assert set(map(encode, messages)) <= set(odd)
+
+
+def test_large_elements_are_cut_further() -> None:
+    parts = [{"type": "text", "text": f"{n}" * 5000} for n in range(20)]
+    image = {"type": "image", "source": {"media_type": "image/png", "data": b"\x00\xff" * 50_000}}
+    request = {"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": [*parts, image]}]}
+    pieces = encode_pieces(request)
+    assert b"".join(pieces) == encode(request)
+    assert set(map(encode, parts)) <= set(pieces)
+    assert encode(image["source"]["data"]) in pieces  # type: ignore[index]
+
+
+def test_many_small_values_are_not_cut_in_python() -> None:
+    assert len(encode_pieces([0.5] * 10_000)) == 1
+    assert len(encode_pieces({"embedding": [0.5] * 10_000})) <= 2
+    assert len(encode_pieces({n: n for n in range(10_000)})) == 1
+
+
+# Payloads -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "number", "data"),
+    [
+        (ABSENT, 0, b""),
+        (None, 1, b"\xc0"),
+        ({}, 1, b"\x80"),
+        ("", 2, b""),
+        ("a\U0001f602", 2, "a\U0001f602".encode()),
+        ("\ud800", 1, bytes.fromhex("c70302eda080")),
+        (b"", 3, b""),
+        (b"\xff", 3, b"\xff"),
+        (1, 1, b"\x01"),
+        ([b"a"], 1, b"\x91\xc4\x01a"),
+    ],
+)
+def test_payloads(value: Any, number: int, data: bytes) -> None:
+    assert encode_payload(value) == (number, data)
+    kind, pieces = payload_pieces(value)
+    assert (kind, b"".join(pieces)) == (number, data)
+    again = decode_payload(number, data)
+    assert again == value
+    assert type(again) is type(value)
+    assert (again is ABSENT) is (value is ABSENT)
+
+
+def test_payloads_of_objects() -> None:
+    assert encode_payload(bytearray(b"x")) == (3, b"x")
+    assert encode_payload(memoryview(b"xyz")[::2]) == (3, b"xz")
+    assert encode_payload(Colour.RED) == (2, b"red")
+    assert encode_payload(pathlib.PurePosixPath("a/b")) == (2, b"a/b")
+    census = _plain.survey({"a": Colour.RED})
+    assert encode_payload(None, census=census) == (1, encode({"a": "red"}))
+
+
+@pytest.mark.parametrize(
+    ("number", "data"), [(0, b"x"), (2, b"\xff"), (2, b"\xed\xa0\x80"), (1, b""), (4, b""), (-1, b""), (255, b"")]
+)
+def test_payloads_that_are_refused(number: int, data: bytes) -> None:
+    with pytest.raises(FormatError):
+        decode_payload(number, data)
+
+
+def test_absent_is_one_object() -> None:
+    assert pickle.loads(pickle.dumps(ABSENT)) is ABSENT
+    assert repr(ABSENT) == "ABSENT"
+    assert not ABSENT
+    with pytest.raises(ValueEncodingError, match="Absent"):
+        encode([ABSENT])
+
+
+# The object table ---------------------------------------------------------------------------------------------------
+
+
+class Colour(str, enum.Enum):  # noqa: UP042 - the older idiom is the one to test
+    RED = "red"
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+
+
+class Mode(enum.Flag):
+    A = 1
+    B = 2
+
+
+class Shape(enum.Enum):
+    SQUARE = (1, 2.5)
+    NESTED = Level.LOW
+
+
+class Text(str):
+    def __str__(self) -> str:
+        return "lie"
+
+
+class Number(int):
+    def __int__(self) -> int:
+        return 99
+
+
+class Real(float):
+    pass
+
+
+class Blob(bytes):
+    pass
+
+
+class Point(NamedTuple):
+    x: int
+    y: int
+
+
+Untyped = namedtuple("Untyped", "a b")
+
+
+@dataclasses.dataclass
+class Data:
+    name: str
+    when: dt.date
+    _private: int = 3
+
+
+@dataclasses.dataclass(slots=True, frozen=True)
+class Slotted:
+    b: int
+    a: Any = None
+
+
+class Plain(msgspec.Struct):
+    x: int
+    y: Any = msgspec.UNSET
+
+
+class Tagged(msgspec.Struct, tag="t", rename="camel", omit_defaults=True):
+    first_name: str
+    other_name: str = "d"
+
+
+class Arrayed(msgspec.Struct, tag=True, array_like=True):
+    x: int
+    y: int = 2
+
+
+class Model:
+    """What pydantic models look like from outside."""
+
+    def __init__(self, **fields: Any) -> None:
+        self.fields = fields
+
+    def model_dump(self, *, mode: str) -> dict[str, Any]:
+        assert mode == "python"
+        return self.fields
+
+
+UTC = dt.timezone.utc  # noqa: UP017 - the same object, spelled as users do
+
+TABLE: list[tuple[Any, Any]] = [
+    (Colour.RED, "red"),
+    (Level.LOW, 1),
+    (Mode.A | Mode.B, 3),
+    (Shape.SQUARE, [1, 2.5]),
+    (Shape.NESTED, 1),
+    (Text("a"), "a"),
+    (Number(5), 5),
+    (Real(1.5), 1.5),
+    (Blob(b"a"), b"a"),
+    (bytearray(b"a"), b"a"),
+    (memoryview(b"abc")[1:], b"bc"),
+    (UserString("u"), "u"),
+    ((1, 2), [1, 2]),
+    (Point(1, 2), [1, 2]),
+    (Untyped(1, [2]), [1, [2]]),
+    (deque([1, 2]), [1, 2]),
+    (UserList([1]), [1]),
+    (OrderedDict([("b", 1), ("a", 2)]), {"b": 1, "a": 2}),
+    (defaultdict(list, {"a": [1]}), {"a": [1]}),
+    (MappingProxyType({"a": Level.LOW}), {"a": 1}),
+    (UserDict({"a": 1}), {"a": 1}),
+    ({3, 1, 2}, [1, 2, 3]),
+    (frozenset({"b", "a"}), ["a", "b"]),
+    ({math.nan}, [math.nan]),
+    (Data("n", dt.date(2024, 2, 29)), {"name": "n", "when": "2024-02-29", "_private": 3}),
+    (Slotted(1), {"b": 1, "a": None}),
+    (Plain(1), {"x": 1}),
+    (Tagged("f"), {"type": "t", "firstName": "f", "otherName": "d"}),
+    (Arrayed(1), ["Arrayed", 1, 2]),
+    (Model(a=Level.LOW, b=Model(c=[1])), {"a": 1, "b": {"c": [1]}}),
+    (dt.datetime(2024, 1, 2, 3, 4, 5), "2024-01-02T03:04:05"),
+    (dt.datetime(2024, 1, 2, 3, 4, 5, 6, UTC), "2024-01-02T03:04:05.000006+00:00"),
+    (dt.datetime(2024, 1, 2, tzinfo=dt.timezone(dt.timedelta(hours=-5))), "2024-01-02T00:00:00-05:00"),
+    (dt.date(1, 1, 1), "0001-01-01"),
+    (dt.time(1, 2, 3, 4), "01:02:03.000004"),
+    (dt.timedelta(0), "PT0S"),
+    (dt.timedelta(days=1), "P1D"),
+    (dt.timedelta(days=1, seconds=3661, microseconds=500), "P1DT3661.0005S"),
+    (dt.timedelta(microseconds=-1), "-PT0.000001S"),
+    (Decimal("1.10"), "1.10"),
+    (Decimal("NaN"), "NaN"),
+    (uuid.UUID(int=1), "00000000-0000-0000-0000-000000000001"),
+    (pathlib.PurePosixPath("/a/b"), "/a/b"),
+    (pathlib.PureWindowsPath("a\\b"), "a/b"),
+    ({Colour.RED: 1, Level.LOW: 2, dt.date(2024, 1, 1): 3}, {"red": 1, 1: 2, "2024-01-01": 3}),
+    ({Point(1, 2): 1, frozenset({4, 3}): 2}, {(1, 2): 1, (3, 4): 2}),
+]
+
+
+@pytest.mark.parametrize(("value", "plain"), TABLE, ids=lambda v: type(v).__name__)
+def test_object_table(value: Any, plain: Any) -> None:
+    assert exact(to_plain(value)) == exact(plain)
+    for wrap in (lambda v: v, lambda v: {"a": [v, None]}):
+        assert encode(wrap(value)) == encode(wrap(plain))
+        assert exact(decode(encode(wrap(value)))) == exact(wrap(plain))
+
+
+def test_real_models() -> None:
+    pydantic = pytest.importorskip("pydantic")
+    attrs = pytest.importorskip("attrs")
+
+    class Inner(pydantic.BaseModel):
+        when: dt.datetime
+        tags: set[str]
+
+    class Outer(pydantic.BaseModel):
+        inner: list[Inner]
+        level: Level = Level.LOW
+        model_config = pydantic.ConfigDict(extra="allow")
+
+    outer = Outer(inner=[Inner(when=dt.datetime(2024, 1, 1), tags={"b", "a"})], more=(1,))
+    plain = {"inner": [{"when": "2024-01-01T00:00:00", "tags": ["a", "b"]}], "level": 1, "more": [1]}
+    assert exact(decode(encode({"m": outer}))) == exact({"m": plain})
+
+    @attrs.define
+    class Attrs:
+        x: int
+        y: Any
+
+    assert to_plain([Attrs(1, Attrs(2, None))]) == [{"x": 1, "y": {"x": 2, "y": None}}]
+    with pytest.raises(ValueEncodingError) as caught:
+        encode({"p": Outer(inner=[], secret=pydantic.SecretStr("s"))})
+    assert caught.value.path == "/p/secret"
+    assert "**" not in str(caught.value)
+
+
+def test_equal_keys_after_conversion_are_refused() -> None:
+    for value in ({Shape.SQUARE: 2, (1, 2.5): 3}, {Shape.NESTED: 1, 1: 2}, {b"a": 1, Blob2(b"a"): 2}):
+        with pytest.raises(ValueEncodingError, match="two map keys"):
+            encode({"x": value})
+
+
+class Blob2(bytes):
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+class Foreign:
+    def __repr__(self) -> str:
+        return "secret"
+
+
+class Broken:
+    def model_dump(self, mode: str) -> Any:
+        raise RuntimeError("no")
+
+
+class Endless:
+    def model_dump(self, mode: str) -> Any:
+        return self
+
+
+class EndlessMap:
+    def model_dump(self, mode: str) -> Any:
+        return {"again": EndlessMap()}
+
+
+@pytest.mark.parametrize(
+    ("value", "path"),
+    [
+        (Foreign(), ""),
+        ({"args": {"session": Foreign()}}, "/args/session"),
+        ([0, [Foreign()]], "/1/0"),
+        ({"a/b": {"~": object}}, "/a~1b/~0"),
+        ({"a": Data("n", Foreign())}, "/a/when"),  # type: ignore[arg-type]
+        ({"a": {1, Foreign}}, None),
+        ({"a": Model(x=Foreign())}, "/a/x"),
+        ({1: Foreign()}, "/1"),
+        ({"a": {Foreign(): 1}}, "/a/<Foreign>"),
+        ({"a": {Slotted(1): 1}}, "/a/<Slotted>"),
+        ([Broken()], "/0"),
+        ([Endless()], "/0"),
+        ([1j], "/0"),
+        ([range(3)], "/0"),
+        ([iter([])], "/0"),
+        ([len], "/0"),
+        ([Model], "/0"),
+        ([msgspec.Raw(b"1")], "/0"),
+        ([msgspec.msgpack.Ext(1, b"")], "/0"),
+        ([...], "/0"),
+    ],
+)
+def test_objects_outside_the_table_are_refused(value: Any, path: str | None) -> None:
+    for function in (encode, encode_pieces, encode_payload, to_plain):
+        with pytest.raises(ValueEncodingError) as caught:
+            function(value)
+        assert path is None or caught.value.path == path
+        assert caught.value.code == "value.unsupported"
+        assert "secret" not in str(caught.value)
+
+
+def test_objects_without_end_are_refused() -> None:
+    ring: list[Any] = [{1, 2}]
+    ring.append(ring)
+    for value in (EndlessMap(), ring):
+        with pytest.raises(ValueEncodingError, match="deeper than 256"):
+            encode(value)
+
+
+def test_conversion_is_a_copy() -> None:
+    inner = [1]
+    plain = to_plain({"a": inner})
+    inner.append(2)
+    assert plain == {"a": [1]}
+
+
+@given(
+    st.sets(
+        st.one_of(st.integers(), st.text(max_size=3), st.floats(allow_nan=False), st.tuples(st.booleans())), max_size=8
+    )
+)
+@example({1.0, 2, (True,), "a"})
+def test_sets_are_in_one_order(elements: set[Any]) -> None:
+    shuffled: set[Any] = set()
+    for element in reversed(list(elements)):
+        shuffled.add(element)
+    assert encode(elements) == encode(shuffled) == encode(frozenset(elements))
+    assert encode({"s": elements}) == encode({"s": to_plain(elements)})
