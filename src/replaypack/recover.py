@@ -18,7 +18,7 @@ from ._write.publish import Publisher
 from ._write.segment import PACK_TARGET, SegmentBuilder, pending_key
 from .errors import ConflictError, FormatError, JournalError, ReplaypackError
 from .format.journal import JournalRecord
-from .format.manifest import Content, Manifest
+from .format.manifest import Content, Manifest, parse_manifest
 from .format.merkle import MerkleTree, leaf_hash
 from .format.names import open_key, revision_key
 from .format.record_frame import split_entry
@@ -221,9 +221,6 @@ class _Rebuilt:
                 "recover", "incomplete", self.tree, self.counts, self.stream.end, note, publisher.previous
             )
         except ConflictError as conflict:
-            assert conflict.sibling is not None
-            found = publisher.storage.get(revision_key(conflict.sibling, 1))
-            from .format.manifest import parse_manifest
-
-            return conflict.sibling, parse_manifest(found, where=conflict.sibling)
+            sibling = conflict.sibling or ""
+            return sibling, parse_manifest(publisher.storage.get(revision_key(sibling, 1)), where=sibling)
         return publisher.name, manifest

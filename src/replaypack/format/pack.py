@@ -7,6 +7,7 @@ of contents alone is enough to list, salvage and re-index it.
 from __future__ import annotations
 
 from struct import Struct, error
+from typing import ClassVar
 
 import msgspec
 
@@ -52,7 +53,7 @@ class FrameKind:
     """Kinds of frames, as they stand in a table of contents."""
 
     RECORD, LITERAL, PAGE = 1, 2, 3
-    NAMES = {1: "record", 2: "literal", 3: "page"}
+    NAMES: ClassVar[dict[int, str]] = {1: "record", 2: "literal", 3: "page"}
 
 
 class Origin(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
