@@ -18,6 +18,7 @@ import msgspec
 
 from . import values
 from ._plain import survey
+from ._write.base import External, Seed
 from ._write.journal import JournalFile, journal_directory
 from ._write.literals import LARGE, LiteralStream, Splitter
 from ._write.publish import Publisher
@@ -67,18 +68,17 @@ class Recorder:
         *,
         tree: MerkleTree,
         counts: dict[str, int],
-        literals: int,
+        seed: Seed,
         sync: Literal["flush", "record"] = "flush",
         flush_interval: float | None = 5.0,
-        splitter_seed: Iterable[tuple[list[bytes], list[Any]]] = (),
     ) -> None:
         self._publisher = publisher
         self._tree = tree
         self._counts = counts
         self._sync_records = sync == "record"
-        self._stream = LiteralStream(literals)
+        self._stream = LiteralStream(seed.end)
         self._splitter = Splitter(self._stream)
-        for pieces, ranges in splitter_seed:
+        for pieces, ranges in seed.blobs:
             self._splitter.learn(pieces, ranges)
         self._lock = threading.Lock()
         self._pid = os.getpid()
@@ -87,11 +87,14 @@ class Recorder:
         self._frame_first = tree.count
         self._journal_number = 0
         self._journal_directory = journal_directory(publisher.storage)
-        self._journal = self._new_journal()
+        self._journal = self._new_journal(seed.external)
         self._closed = False
         self._failure: ReplaypackError | None = None
         self._manifest: Manifest | None = None
-        self._worker = _Worker(self, publisher, SegmentBuilder(tree.count, literals), flush_interval)
+        builder = SegmentBuilder(tree.count)
+        for external in seed.external:
+            builder.add_external(*external)
+        self._worker = _Worker(self, publisher, builder, flush_interval)
         self._worker.start()
 
     def __repr__(self) -> str:
@@ -249,7 +252,7 @@ class Recorder:
             self._journal = self._new_journal()
         self._worker.put(("finish", state, old if publish else None), 0)
 
-    def _new_journal(self) -> JournalFile:
+    def _new_journal(self, external: Iterable[External] = ()) -> JournalFile:
         p = self._publisher
         head = JournalHead(
             version=JOURNAL_VERSION,
@@ -261,6 +264,7 @@ class Recorder:
             number=self._journal_number,
             first=self._tree.count,
             literals=self._stream.end,
+            external=[(e.first, e.raw, e.digest, e.pack.digest, e.pack.size, *e.at) for e in external],
             content=msgspec.to_builtins(p.template),
         )
         self._journal_number += 1
@@ -669,10 +673,10 @@ class _Worker(threading.Thread):
             return False
         elif what == "finish":
             _, state, journal, _ = item
-            tree, _, literals = state
+            tree, _, _ = state
             self._pending.append((builder, state, journal))
             self._stuck += builder.size
-            self._builder = SegmentBuilder(tree.count, literals)
+            self._builder = SegmentBuilder(tree.count)
             self.segment_size = 0
             if journal is not None:
                 self._try(self._publish)

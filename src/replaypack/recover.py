@@ -12,18 +12,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from ._read.cache import Cache
+from ._read.index import Index
+from ._read.packs import PackReader
 from ._write.journal import Leftover, find_leftovers, journal_directory
 from ._write.literals import LARGE, LiteralStream
 from ._write.publish import Publisher
 from ._write.segment import PACK_TARGET, SegmentBuilder, pending_key
 from .errors import ConflictError, FormatError, JournalError, ReplaypackError
-from .format.journal import JournalRecord
-from .format.manifest import Content, Manifest, parse_manifest
+from .format.journal import JournalHead, JournalRecord
+from .format.manifest import Content, Manifest, PackRef, parse_manifest
 from .format.merkle import MerkleTree, leaf_hash
 from .format.names import open_key, revision_key
 from .format.record_frame import split_entry
 from .format.row import discriminator, parse_stored_row
-from .format.table import BlobEntry, pack_blob
+from .format.table import BlobEntry, Location, pack_blob
 
 if TYPE_CHECKING:
     from .archive import Archive
@@ -77,6 +80,7 @@ def recover_leftover(archive: Archive, leftover: Leftover, *, keep_journals: boo
     for journal_head, entries in leftover.records():
         if journal_head.first < records:
             continue  # published before its recorder died
+        rebuilt.map(journal_head)
         if journal_head.first != rebuilt.tree.count or journal_head.literals != rebuilt.stream.end:
             raise JournalError(
                 f"the journal begins at record {journal_head.first}, but only {rebuilt.tree.count} are known",
@@ -130,10 +134,6 @@ def _published(archive: Archive, leftover: Leftover) -> Manifest | None:
 
 
 def _publisher(archive: Archive, leftover: Leftover, template: Content, base: Manifest | None) -> Publisher:
-    from ._read.cache import Cache
-    from ._read.index import Index
-    from ._read.packs import PackReader
-
     head = leftover.head
     claim = archive._get_manifest(revision_key(head.name, head.revision))
     publisher = Publisher(
@@ -159,10 +159,18 @@ class _Rebuilt:
         self.tree = base.merkle if base is not None else MerkleTree()
         self.counts: dict[str, int] = dict(base.content.counts) if base is not None else {}
         self.stream = LiteralStream(base.storage.literals if base is not None else 0)
-        self._builder = SegmentBuilder(self.tree.count, self.stream.end)
+        self._builder = SegmentBuilder(self.tree.count)
         self._frame = bytearray()
         self._keys = bytearray()
         self._first = self.tree.count
+
+    def map(self, head: JournalHead) -> None:
+        """Map the frames of other recordings in that the recorder reused."""
+        for first, raw, digest, pack, size, *at in head.external:
+            if first != self.stream.end:
+                raise JournalError("the journal maps other recordings' literals to where there are some already")
+            self._builder.add_external(first, raw, digest, PackRef(pack, size), Location(*at))
+            self.stream = LiteralStream(first + raw)
 
     def add(self, record: JournalRecord, *, where: str) -> None:
         if record.starts_frame:
@@ -208,7 +216,7 @@ class _Rebuilt:
         self._hand_over()
         if self._builder.count:
             self.publisher.add_segment(self._builder)
-        self._builder = SegmentBuilder(self.tree.count, self.stream.end)
+        self._builder = SegmentBuilder(self.tree.count)
 
     def commit(self) -> tuple[str, Manifest] | None:
         """Publish the revision; None where the recorder left no record at all and the claim stays as it is."""

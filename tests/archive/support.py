@@ -10,7 +10,7 @@ from typing import Any
 import replaypack
 from replaypack import ABSENT
 
-TEXT = ["the", "quick", "brown", "fox", "jumps", "over", "the", "lazy", "dog", "and", "reads", "a", "replayed", "recording", "while", "nobody", "listens"]
+TEXT = "the quick brown fox jumps over the lazy dog and reads a replayed recording while nobody listens".split(" ")
 
 
 def text(rng: random.Random, size: int) -> str:

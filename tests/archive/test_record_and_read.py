@@ -143,10 +143,15 @@ def test_an_existing_recording_is_not_touched_by_default(archive: Archive) -> No
 
 def test_an_exception_seals_as_incomplete_and_goes_on(archive: Archive) -> None:
     expected = list(calls(10))
-    with pytest.raises(RuntimeError, match="tool exploded"), archive.recorder("run") as recorder:
-        for call in expected:
-            recorder.append(**call)
-        raise RuntimeError("tool exploded")
+
+    def explode() -> None:
+        with archive.recorder("run") as recorder:
+            for call in expected:
+                recorder.append(**call)
+            raise RuntimeError("tool exploded")
+
+    with pytest.raises(RuntimeError, match="tool exploded"):
+        explode()
     recording = archive.open("run")
     check(recording, expected)
     assert recording.state == "incomplete"
@@ -314,7 +319,7 @@ def test_the_same_media_is_one_object(archive: Archive) -> None:
     media = bytes(range(256)) * (20 << 10)
     for name in ("a", "b"):
         record(archive, name, [{"kind": "tool", "identity": name, "response": media}])
-    packs = [info for info in archive.storage.list("packs/")]
+    packs = list(archive.storage.list("packs/"))
     large = {p.digest for name in "ab" for p in archive.open(name).manifest.storage.packs}
     assert len(packs) == len(large) == 3
 
@@ -431,3 +436,18 @@ async def _use_from_asyncio(archive: Archive) -> None:
 def test_asyncio(archive: Archive) -> None:
 
     asyncio.run(_use_from_asyncio(archive))
+
+
+@pytest.mark.parametrize("flush_every", [0, 20])
+def test_a_base_lends_its_bytes(archive: Archive, flush_every: int) -> None:
+    expected = [dict(call, identity={**call["identity"], "again": 1}) for call in calls(120) if call["kind"] == "model"]
+    record(archive, "first", list(calls(120)))
+    record(archive, "alone", expected)
+    record(archive, "second", expected, base="first", flush_every=flush_every)
+    record(archive, "third", expected, base=["second"])
+    for name in ("second", "third"):
+        check(archive.open(name), expected)
+    own = {name: {p.digest: p.size for p in archive.open(name).manifest.storage.packs} for name in ("first", "alone")}
+    second = {p.digest: p.size for p in archive.open("second").manifest.storage.packs}
+    assert set(own["first"]) & set(second)
+    assert sum(size for pack, size in second.items() if pack not in own["first"]) < sum(own["alone"].values())

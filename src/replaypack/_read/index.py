@@ -288,8 +288,28 @@ class Index:
 
         Two rounds at most: the pages of ``literals`` that are not in the cache, then the frames, each together.
         """
+        entries = self.literal_entries(spans)
+        firsts = [entry.first for entry, _ in entries]
+        raws = self._literal_frames([frame for _, frame in entries])
+        result = []
+        for offset, length in spans:
+            cuts = []
+            end = offset + length
+            while offset < end:
+                at = bisect_right(firsts, offset) - 1
+                begin = offset - firsts[at]
+                part = raws[at][begin : begin + end - offset]
+                cuts.append(part)
+                offset += len(part)
+            result.append(cuts[0] if len(cuts) == 1 else b"".join(cuts))
+        return result
+
+    def literal_entries(self, spans: Sequence[tuple[int, int]]) -> list[tuple[FrameEntry, Frame]]:
+        """Return the literal frames that hold several (offset, length) spans, in order of their offsets.
+
+        Raises `FormatError` where a span is not wholly covered.
+        """
         chosen: dict[tuple[int, int], tuple[SegmentIndex, int]] = {}
-        pieces: list[list[tuple[int, int, int]]] = []
         # Which pages: an entry may begin before a span, so every page from the one at its start to its end.
         for offset, length in spans:
             first = self._literal_segment(offset)
@@ -306,32 +326,24 @@ class Index:
             entries += ((unpack_frame(rows, at), segment) for at in range(0, len(rows), LITERALS.width))
         entries.sort(key=lambda item: item[0].first)
         firsts = [entry.first for entry, _ in entries]
-        needed: dict[int, int] = {}
+        needed: set[int] = set()
         for offset, length in spans:
             end = offset + length
-            parts = []
             while offset < end:
                 at = bisect_right(firsts, offset) - 1
                 entry = entries[at][0] if at >= 0 else None
                 if entry is None or offset >= entry.first + entry.raw:
                     raise FormatError(f"no literals at offset {offset}", where="literals")
-                take = min(end, entry.first + entry.raw) - offset
-                parts.append((at, offset - entry.first, take))
-                needed.setdefault(at, len(needed))
-                offset += take
-            pieces.append(parts)
-        raws = self._literal_frames([entries[at] for at in needed])
+                needed.add(at)
+                offset = entry.first + entry.raw
         result = []
-        for parts in pieces:
-            cuts = [raws[needed[at]][begin : begin + take] for at, begin, take in parts]
-            result.append(cuts[0] if len(cuts) == 1 else b"".join(cuts))
+        for at in sorted(needed):
+            entry, segment = entries[at]
+            pack = segment.pack(entry.frame, where="page of literals")
+            result.append((entry, Frame(pack, entry.frame, entry.raw, entry.digest)))
         return result
 
-    def _literal_frames(self, entries: Sequence[tuple[FrameEntry, SegmentIndex]]) -> list[bytes]:
-        frames = [
-            Frame(segment.pack(entry.frame, where="page of literals"), entry.frame, entry.raw, entry.digest)
-            for entry, segment in entries
-        ]
+    def _literal_frames(self, frames: Sequence[Frame]) -> list[bytes]:
         found: list[bytes | None] = [self.cache.get((f.pack.digest, f.at.offset)) for f in frames]
         missing = [index for index, raw in enumerate(found) if raw is None]
         for index, raw in zip(missing, self.reader.read([frames[i] for i in missing]), strict=True):

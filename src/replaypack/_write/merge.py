@@ -128,7 +128,7 @@ def merge_data(storage: Storage, lives: Sequence[Live], origin: Origin, upload: 
     Literals in packs that are not a segment's own (large blobs, a base recording) stay where they are.
     Memory: the raw bytes of one frame of each kind, and the entries of keys of all these segments.
     """
-    builder = SegmentBuilder(lives[0].segment.first, 0)
+    builder = SegmentBuilder(lives[0].segment.first)
     records = _RecordJoiner(builder)
     literals = _LiteralJoiner(builder)
     for live in lives:

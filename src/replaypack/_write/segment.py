@@ -150,10 +150,9 @@ def pack_ref(data: bytes) -> PackRef:
 class SegmentBuilder:
     """Collects the records of one segment. Not safe for threads: its owner holds a lock, or is the only one."""
 
-    def __init__(self, first: int, literals: int) -> None:
+    def __init__(self, first: int) -> None:
         self.first = first
         self.count = 0
-        self.literals_start = literals
         #: Compressed bytes of the frames so far (raw bytes of those still to be compressed).
         self.size = 0
         self._records: list[_RecordFrame] = []
