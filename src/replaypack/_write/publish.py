@@ -385,7 +385,9 @@ def _base_lives(base: Manifest, packs_: Sequence[PackRef]) -> list[Live]:
         indexes = range(len(packs_)) if segment.packs is None else segment.packs
         packs = [packs_[index] for index in indexes]
         data = frozenset(pack.digest for pack in packs)
-        lives.append(Live(segment, packs, data, frozenset(), sum(pack.size for pack in packs)))
+        # From here on its tables' indexes are positions in `packs`, not in the manifest that it came from.
+        own_indexes = msgspec.structs.replace(segment, packs=None)
+        lives.append(Live(own_indexes, packs, data, frozenset(), sum(pack.size for pack in packs)))
     return lives
 
 
