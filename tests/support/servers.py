@@ -118,7 +118,7 @@ def seaweed_server() -> Iterator[Server]:
         options = [f"-{name}={number}" for name, number in ports.items()]
         # Its gRPC ports are the others plus 10,000 unless they are named, and may then be out of range.
         options += [f"-{name}.grpc={free_port()}" for name in ports] + [f"-s3.port.grpc={free_port()}"]
-        command = [found, "server", f"-dir={directory}", "-ip=127.0.0.1", "-s3", f"-s3.port={port}", *options]
+        command = [found, "server", f"-dir={directory}", "-ip=127.0.0.1", "-master.volumeSizeLimitMB=64", "-volume.max=0", "-s3", f"-s3.port={port}", *options]
         process = _run_server(command, url, seconds=90)
         yield Server(url)
         _stop(process)

@@ -20,9 +20,9 @@ def found_objects(fs: Any, root: str, prefix: str, *, server_side: bool) -> list
 
     ``server_side``: the filesystem's ``find`` takes a beginning of names, so that less has to be listed.
     """
-    directory, _, stem = prefix.rpartition("/")
-    top = join(root, directory)
-    arguments: dict[str, Any] = {"prefix": stem} if server_side and stem else {}
+    # Where the store itself filters, it gets the whole prefix: of an empty directory s3fs asks whether it is a file.
+    top = root.rstrip("/") if server_side else join(root, prefix.rpartition("/")[0])
+    arguments: dict[str, Any] = {"prefix": prefix} if server_side and prefix else {}
     try:
         found = fs.find(top, detail=True, **arguments)
     except FileNotFoundError:
