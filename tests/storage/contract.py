@@ -32,7 +32,23 @@ OBJECTS: Final[Mapping[str, bytes]] = {
     "empty": b"",
 }
 
-BAD_KEYS: Final = ["", "/a", "a/", "a//b", "../a", "a/../b", "./a", "a/.", "a\\b", "a b", "a?b", "a#b", "a*", "é", "a\n"]
+BAD_KEYS: Final = [
+    "",
+    "/a",
+    "a/",
+    "a//b",
+    "../a",
+    "a/../b",
+    "./a",
+    "a/.",
+    "a\\b",
+    "a b",
+    "a?b",
+    "a#b",
+    "a*",
+    "é",
+    "a\n",
+]
 
 
 class ReadContract:

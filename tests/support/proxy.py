@@ -163,7 +163,12 @@ class Proxy:
         found.extend(self.requests[before:])
 
     def inject(
-        self, fault: Fault, *, times: int | None = 1, method: str | None = None, when: Callable[[Request], bool] | None = None
+        self,
+        fault: Fault,
+        *,
+        times: int | None = 1,
+        method: str | None = None,
+        when: Callable[[Request], bool] | None = None,
     ) -> None:
         """Applies ``fault`` to the next ``times`` requests that match (None: to all)."""
 

@@ -51,7 +51,9 @@ def free_port() -> int:
         return port
 
 
-def _run_server(command: list[str], url: str, *, probe: str = "", seconds: float = 60, **kwargs: Any) -> subprocess.Popen[bytes]:
+def _run_server(
+    command: list[str], url: str, *, probe: str = "", seconds: float = 60, **kwargs: Any
+) -> subprocess.Popen[bytes]:
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **kwargs)
     end = time.monotonic() + seconds
     while True:
@@ -83,7 +85,9 @@ def moto_server() -> Iterator[Server]:
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     environment = {**os.environ, "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x"}
-    process = _run_server([sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], url, env=environment)
+    process = _run_server(
+        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], url, env=environment
+    )
     yield Server(url)
     _stop(process)
 
@@ -118,7 +122,19 @@ def seaweed_server() -> Iterator[Server]:
         options = [f"-{name}={number}" for name, number in ports.items()]
         # Its gRPC ports are the others plus 10,000 unless they are named, and may then be out of range.
         options += [f"-{name}.grpc={free_port()}" for name in ports] + [f"-s3.port.grpc={free_port()}"]
-        command = [found, "server", f"-dir={directory}", "-ip=127.0.0.1", "-master.volumeSizeLimitMB=64", "-volume.max=0", "-s3", f"-s3.port={port}", *options]
+        command = [
+            found,
+            "server",
+            f"-dir={directory}",
+            "-ip=127.0.0.1",
+            "-master.volumeSizeLimitMB=64",
+            "-volume.max=0",
+            "-s3",
+            "-s3.port.iceberg=0",
+            "-s3.port.lance=0",
+            f"-s3.port={port}",
+            *options,
+        ]
         process = _run_server(command, url, seconds=90)
         yield Server(url)
         _stop(process)
@@ -165,9 +181,14 @@ class _Static(BaseHTTPRequestHandler):
         """Nothing."""
 
 
+class _Quiet(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that hangs up is nothing to report."""
+
+
 def _serve(root: Path, *, ranges: bool) -> Iterator[Server]:
     handler = type("Handler", (_Static,), {"root": root, "ranges": ranges})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server = _Quiet(("127.0.0.1", 0), handler)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()

@@ -56,6 +56,7 @@ class LocalStorage(Storage):
         self.read_only = read_only
         self._fsync = fsync
         self._links = True
+        self._warned = False
         self._threads = threading.Lock()
 
     # -- reading ------------------------------------------------------------------------------------
@@ -218,7 +219,15 @@ class LocalStorage(Storage):
             except FileExistsError:
                 return False
             return True
-        with self._threads, _directory_lock(final.parent, self.url):
+        with self._threads, _directory_lock(final.parent) as locked:
+            if not locked and not self._warned:
+                self._warned = True
+                warnings.warn(
+                    f"{self.url}: this filesystem has neither hard links nor locks, so two writers that create the "
+                    "same object at the same moment may both succeed",
+                    WeakGuaranteeWarning,
+                    stacklevel=4,
+                )
             if os.path.lexists(final):
                 return False
             os.rename(temporary, final)
@@ -290,8 +299,10 @@ def _read_exactly(descriptor: int, start: int, length: int) -> bytes:
 
 
 @contextmanager
-def _directory_lock(directory: Path, url: str) -> Iterator[None]:
+def _directory_lock(directory: Path) -> Iterator[bool]:
     """Excludes other processes from creating names in ``directory``. A killed holder releases it by dying.
+
+    Yields whether there are locks at all.
 
     The lock file stays: to remove it would let two processes hold locks on two files of the same name.
     """
@@ -302,12 +313,9 @@ def _directory_lock(directory: Path, url: str) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         except OSError:
-            warnings.warn(
-                f"{url}: this filesystem has neither hard links nor locks, so two writers that create the same "
-                "object at the same moment may both succeed",
-                WeakGuaranteeWarning,
-                stacklevel=2,
-            )
-        yield
+            locked = False
+        else:
+            locked = True
+        yield locked
     finally:
         os.close(descriptor)

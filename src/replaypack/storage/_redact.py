@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 __all__ = ["Redactor", "safe_url"]
 
@@ -21,7 +21,7 @@ _USER_INFO = re.compile(r"(?<=://)[^/?#\s@]*@")
 _QUERY = re.compile(r"(?<=\S)\?[^\s'\"<>]*=[^\s'\"<>]*")
 _PARAMETER = re.compile(
     r"(?i)\b(x-amz-[a-z-]+|x-goog-[a-z-]+|signature|awsaccesskeyid|sig|se|sp|token|access_token|authorization|password)"
-    r"(=|%3D|:\s*)(bearer\s+|basic\s+|aws4-hmac-sha256\s+)?[^\s&'\"<>,]+"
+    r"(['\"]?\s*(?:=|%3D|:)\s*['\"]?)(bearer\s+|basic\s+|aws4-hmac-sha256\s+)?[^\s&'\"<>,]+"
 )
 
 
@@ -40,11 +40,8 @@ class Redactor:
     def __init__(self, url: str, options: Mapping[str, Any]) -> None:
         secrets = set(_secrets(options))
         for part in url.split("::"):
-            split = urlsplit(part) if "://" in part else None
-            if split is None:
-                continue
-            secrets.update(text for text in (split.password, split.query) if text)
-            secrets.update(pair.partition("=")[2] for pair in split.query.split("&"))
+            if "://" in part:
+                secrets.update(_secrets_of_url(part))
         # Short values would blank out half of a message, and guard nothing.
         wanted = {text for text in secrets if len(text) >= 4}
         wanted |= {quote(text, safe="") for text in wanted}
@@ -75,9 +72,17 @@ def _secrets(value: Any, name: str = "") -> Iterator[str]:
         yield value.decode("utf-8", "replace")
     elif isinstance(value, str) and name not in _PUBLIC:
         if "://" in value:  # an endpoint: its host is no secret, what stands before and after it may be
-            split = urlsplit(value)
-            yield from (text for text in (split.password, split.query) if text)
+            yield from _secrets_of_url(value)
         else:
             yield value
     elif hasattr(value, "get_secret_value"):
         yield str(value.get_secret_value())
+
+
+def _secrets_of_url(url: str) -> Iterator[str]:
+    split = urlsplit(url)
+    if split.password:
+        yield from (split.password, unquote(split.password))
+    for pair in split.query.split("&"):
+        value = pair.partition("=")[2]
+        yield from (value, unquote(value))

@@ -21,6 +21,7 @@ from replaypack.storage._retry import Retry
 __all__ = ["Body", "RemoteStorage", "content_range"]
 
 T = TypeVar("T")
+_inherited: list[Any] = []
 Answers = list[bytes]  # inside the class the name is a method's
 
 BYTES_PER_SECOND: Final = 64 * 1024
@@ -226,6 +227,8 @@ class RemoteStorage(Storage):
     def _fs(self) -> Any:
         with self._lock:
             if self._process != os.getpid():
+                # Never let go of the parent's: its finalizer would wait for an event loop that this process has not.
+                _inherited.append((self._filesystem, self._pool))
                 self._process, self._filesystem, self._pool = os.getpid(), None, None
             if self._filesystem is None:
                 self._filesystem = self._connect()

@@ -33,7 +33,7 @@ _CENTRAL = struct.Struct("<4s6H3L5H2L")
 _LOCAL = struct.Struct("<4s5H3L2H")
 _LARGEST_HEADER: Final = _LOCAL.size + 2 * 0xFFFF
 _ENCRYPTED, _LATER, _STRONG, _MASKED = 1, 1 << 3, 1 << 6, 1 << 13
-_MASK32, _MASK16 = 0xFFFFFFFF, 0xFFFF
+_MASK32: Final = 0xFFFFFFFF  # the number did not fit: it stands in a zip64 field
 
 Answers = list[bytes]  # inside the class the name is a method's
 
@@ -233,8 +233,7 @@ class ZipStorage(Storage):
             raise FormatError("this is no zip file: it has no end record", where=self.url)
         _, disk, first_disk, here, count, size, start, _ = _END.unpack_from(tail, at)
         end = at
-        masked = _MASK16 in (here, count) or _MASK32 in (size, start)
-        if masked and tail[max(0, at - _LOCATOR64.size) : at].startswith(b"PK\x06\x07"):
+        if tail[max(0, at - _LOCATOR64.size) : at].startswith(b"PK\x06\x07"):
             end, disk, first_disk, here, count, size, start = self._find_directory64(tail, at)
         if disk or first_disk or here != count:
             raise FormatError("a zip file in several parts is not supported", where=self.url)
