@@ -393,7 +393,7 @@ def test_output_is_json_that_canonicalizes_to_itself(value: Any) -> None:
     text = canonical_json(value)
     if b"$" in text or re.search(rb"\de0[^0-9]|\de0\Z", text):
         return  # the extensions are no JSON that reads back to the same
-    assert canonical_json(json.loads(text)) == text
+    assert canonical_json(json.loads(text, parse_int=float)) == text  # a reader whose numbers are doubles
 
 
 @given(CLOSE, CLOSE)

@@ -14,8 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from replaypack._plain import MAX_DEPTH, Census, Path, on_fresh_stack, pointer, scan, survey
-from replaypack._plain import to_plain as to_plain
+from replaypack._plain import MAX_DEPTH, Census, Path, on_fresh_stack, pointer, scan, survey, to_plain
 from replaypack.errors import FormatError, ValueEncodingError
 
 __all__ = [
