@@ -254,6 +254,16 @@ def test_large_elements_are_cut_further() -> None:
     assert encode(image["source"]["data"]) in pieces  # type: ignore[index]
 
 
+def test_very_many_tiny_elements_come_in_runs() -> None:
+    points = [{"x": n} for n in range(5000)]
+    pieces = encode_pieces({"points": points})
+    assert len(pieces) < 100
+    longer = encode_pieces({"points": [*points, {"x": 1}]})
+    assert len(set(longer) - set(pieces)) <= 2
+    assert b"".join(longer) == encode({"points": [*points, {"x": 1}]})
+    assert len(encode_pieces({"names": [f"name {n}" for n in range(5000)]})) < 100
+
+
 def test_many_small_values_are_not_cut_in_python() -> None:
     assert len(encode_pieces([0.5] * 10_000)) == 1
     assert len(encode_pieces({"embedding": [0.5] * 10_000})) <= 2

@@ -225,6 +225,8 @@ def _prints_alike(floats: list[float]) -> bool:
 def survey(value: object, error: ErrorType = ValueEncodingError) -> Census:
     """The census of ``value`` made plain. A caller who needs both key and payload makes one and hands it to both.
 
+    A census holds only as long as ``value`` does not change: use it up before anyone else gets hold of the value.
+
     Raises ``error`` with the JSON pointer of the first part that is outside the object table or deeper than
     MAX_DEPTH (which is how a value that contains itself is found).
     """
