@@ -135,6 +135,7 @@ TABLE: list[tuple[Any, Any]] = [
     ({3, 1, 2}, [1, 2, 3]),
     (frozenset({"b", "a"}), ["a", "b"]),
     ({math.nan}, [math.nan]),
+    ({math.nan, "z", 1, (math.inf,)}, ["z", 1, [math.inf], math.nan]),
     (Data("n", dt.date(2024, 2, 29)), {"name": "n", "when": "2024-02-29", "_private": 3}),
     (Slotted(1), {"b": 1, "a": None}),
     (Plain(1), {"x": 1}),

@@ -127,6 +127,26 @@ def test_decoder_refuses(name: str) -> None:
     assert caught.value.reason == "corrupted"
 
 
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("timestamp 32", "timestamp"),
+        ("another extension", "extension type 0"),
+        ("big integer that fits", "fits an ordinary one"),
+        ("surrogate string without one", "without a lone surrogate"),
+        ("surrogate string with a pair", "with a pair in two halves"),
+        ("surrogate string that is no UTF-8", "generalized UTF-8"),
+        ("equal keys", "equal map keys"),
+        ("257 arrays", "deeper than 256"),
+        ("100000 arrays", "deeper than 256"),
+        ("map as key", "hashable"),
+    ],
+)
+def test_decoder_says_why(name: str, reason: str) -> None:
+    with pytest.raises(FormatError, match=reason):
+        decode(bytes.fromhex(REFUSED[name]))
+
+
 @given(st.binary(max_size=40))
 @settings(max_examples=800)
 def test_decoder_never_raises_anything_else(data: bytes) -> None:
