@@ -27,7 +27,7 @@ from .value_cases import PLAIN_JSON, VALUES, exact
 
 
 @given(st.one_of(VALUES, PLAIN_JSON))
-@settings(max_examples=800)
+@settings(max_examples=400)
 def test_round_trip(value: Any) -> None:
     data = encode(value)
     again = decode(data)
@@ -148,7 +148,7 @@ def test_decoder_says_why(name: str, reason: str) -> None:
 
 
 @given(st.binary(max_size=40))
-@settings(max_examples=800)
+@settings(max_examples=400)
 def test_decoder_never_raises_anything_else(data: bytes) -> None:
     try:
         value = decode(data)
@@ -227,7 +227,7 @@ def test_two_halves_of_a_pair_are_refused() -> None:
 
 
 @given(st.one_of(VALUES, PLAIN_JSON), st.sampled_from([1, 60, 700, 3000]))
-@settings(max_examples=500)
+@settings(max_examples=200)
 def test_pieces_are_the_encoding(value: Any, stretch: int) -> None:
     for whole in (
         value,
