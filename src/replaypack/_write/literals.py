@@ -146,6 +146,11 @@ class Splitter:
                     self._know(piece, tuple(ranges))
             begin = end
 
+    def note_inline(self, offset: int, response: bytes) -> None:
+        """Let later blobs reuse a response that stands inline, at ``offset`` of the literal address space."""
+        if len(response) >= _MIN_ELEMENT:
+            self._know(response, (Range(offset, len(response), 0),))
+
     # Alignment with an earlier blob
 
     def _align(self, pieces: list[bytes], ends: list[int]) -> tuple[_Tip | None, list[_Copy | bytes]]:
