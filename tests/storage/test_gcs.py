@@ -53,12 +53,24 @@ def test_a_create_carries_its_precondition_in_one_request(gcs_bucket: Bucket) ->
 
 def test_what_one_request_cannot_create_is_refused(gcs_bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("replaypack.storage._gcs.LARGEST_NEW", (1 << 18) - 1)
+    monkeypatch.setattr("replaypack.storage._gcs.PART", 1 << 18)
     storage = gcs_bucket.open()
     storage.put_new("below", b"x" * ((1 << 18) - 1))
     gcs_bucket.proxy.clear()
     with pytest.raises(StorageUnsupportedError):
         storage.put_new("above", b"x" * (1 << 18))
     assert gcs_bucket.proxy.requests == []
+
+
+def test_a_create_that_gcsfs_would_send_in_parts_is_one_request(gcs_bucket: Bucket) -> None:
+    storage = gcs_bucket.open(own={"retry_seconds": 0})
+    data = bytes(51 << 20)
+    storage.put_new("large", data)
+    assert [r.method for r in gcs_bucket.proxy.requests] == ["POST"]
+    assert "uploadType=multipart" in gcs_bucket.proxy.requests[0].path
+    assert "ifGenerationMatch=0" in gcs_bucket.proxy.requests[0].path
+    with pytest.raises(ObjectExistsError):
+        storage.put_new("large", data + b"x")
 
 
 def test_cache_control_reaches_the_store(gcs_bucket: Bucket) -> None:

@@ -82,9 +82,9 @@ def test_a_passing_fault_is_retried(storage: Storage, proxy: Proxy, fault: Fault
 
 
 def test_an_unreachable_server() -> None:
-    with open_storage("http://127.0.0.1:9/archive", {"replaypack": {"retry_seconds": 0.2}}) as storage:
-        with pytest.raises(StorageUnavailableError):
-            storage.get("k")
+    storage = open_storage("http://127.0.0.1:9/archive", {"replaypack": {"retry_seconds": 0.2}})
+    with storage, pytest.raises(StorageUnavailableError):
+        storage.get("k")
 
 
 def test_what_a_403_means(storage: Storage, proxy: Proxy) -> None:

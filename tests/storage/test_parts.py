@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from replaypack.errors import (
     AccessDeniedError,
+    ObjectExistsError,
     ObjectMissingError,
     StorageError,
     StorageUnsupportedError,
@@ -58,6 +59,23 @@ def test_what_opens_what(tmp_path: Path) -> None:
     }
     for url, name in names.items():
         assert type(open_storage(url)).__name__ == name, url
+
+
+def test_a_cache_in_between_is_refused() -> None:
+    with pytest.raises(StorageUnsupportedError, match="never sees another writer"):
+        open_storage("simplecache::s3://b/p")
+
+
+def test_a_create_that_cannot_be_read_back_is_not_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = MemoryStorage()
+    storage.put("k", b"theirs")
+
+    def missing(key: str) -> bytes:
+        raise ObjectMissingError("missing or not permitted")
+
+    monkeypatch.setattr(storage, "get", missing)
+    with pytest.raises(ObjectExistsError):
+        storage.put_new("k", b"ours")
 
 
 def test_an_option_that_does_not_exist_is_named() -> None:
@@ -242,7 +260,7 @@ def test_content_ranges() -> None:
 def test_the_proxy_counts_depth_and_sees_ranges(static_server: Server) -> None:
     assert static_server.root
     (static_server.root / "f").write_bytes(b"0123456789")
-    with Proxy(static_server.url, latency=0.1) as proxy:
+    with Proxy(static_server.url) as proxy:
 
         def get(spec: str) -> bytes:
             request = urllib.request.Request(f"{proxy.url}/f", headers={"Range": f"bytes={spec}"})
@@ -250,6 +268,7 @@ def test_the_proxy_counts_depth_and_sees_ranges(static_server: Server) -> None:
             return data
 
         assert get("2-4") == b"234"
+        proxy.inject(Fault.meet(5), times=5)
         threads = [threading.Thread(target=get, args=(f"{i}-{i}",)) for i in range(5)]
         for thread in threads:
             thread.start()

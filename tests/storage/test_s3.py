@@ -80,18 +80,13 @@ def test_a_listing_is_one_request_and_asks_for_no_object(s3_bucket: Bucket) -> N
 
 
 def test_neighbours_are_coalesced_and_the_rest_is_concurrent(s3_bucket: Bucket) -> None:
-    storage = s3_bucket.open(own={"max_gap": 100})
+    storage = s3_bucket.open(own={"max_gap": 100, "retry_seconds": 0})
     storage.put("k", BIG)
     s3_bucket.proxy.clear()
-    s3_bucket.proxy.latency = 0.2
+    s3_bucket.proxy.inject(Fault.meet(12), times=24)  # botocore alone opens ten connections
     ranges = [("k", 0, 10), ("k", 50, 10)] + [("k", 1000 * i, 10) for i in range(1, 24)]
     assert storage.get_ranges(ranges) == [BIG[start : start + length] for _, start, length in ranges]
     assert len(s3_bucket.proxy.requests) == 24
-    # More than botocore's ten connections were open at once.
-    starts_before_first_end = [
-        r for r in s3_bucket.proxy.requests if r.started < min(q.ended for q in s3_bucket.proxy.requests)
-    ]
-    assert len(starts_before_first_end) > 10
 
 
 def test_another_writer_is_seen(s3_bucket: Bucket) -> None:
@@ -222,7 +217,6 @@ def test_retries_end_with_the_time_they_have(s3_bucket: Bucket) -> None:
     with pytest.raises(StorageUnavailableError) as caught:
         storage.get("k")
     assert "503" in str(caught.value)
-    assert len(s3_bucket.proxy.requests) > 1
 
 
 def test_one_attempt_is_one_request(s3_bucket: Bucket) -> None:

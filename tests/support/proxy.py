@@ -63,12 +63,15 @@ class Fault:
     kind: str
     value: float = 0
     body: bytes = b""
+    barrier: threading.Barrier | None = None
     headers: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def status(cls, status: int, body: bytes = b"", **headers: str) -> Fault:
         """The server is not asked; the client gets ``status``."""
-        return cls("status", status, body, tuple((name.replace("_", "-"), text) for name, text in headers.items()))
+        return cls(
+            "status", status, body, headers=tuple((name.replace("_", "-"), text) for name, text in headers.items())
+        )
 
     @classmethod
     def s3(cls, status: int, code: str, message: str = "injected") -> Fault:
@@ -100,6 +103,14 @@ class Fault:
     def delay(cls, seconds: float) -> Fault:
         """The request waits before it goes upstream."""
         return cls("delay", seconds)
+
+    @classmethod
+    def meet(cls, count: int, seconds: float = 20.0) -> Fault:
+        """Requests wait until ``count`` of them are under way at once; where that does not happen they get a 599.
+
+        This shows concurrency without measuring time. Inject it for a multiple of ``count`` requests.
+        """
+        return cls("meet", seconds, barrier=threading.Barrier(count))
 
     @classmethod
     def no_range(cls) -> Fault:
@@ -213,7 +224,7 @@ class Proxy:
                 if rule.times is not None:
                     rule.times -= 1
                 faults.append(rule.fault)
-                if rule.fault.kind not in ("delay", "no_range"):
+                if rule.fault.kind not in ("delay", "no_range", "meet"):
                     break
             return faults
 
@@ -249,6 +260,13 @@ class _Handler(BaseHTTPRequestHandler):
         wait = self.owner.latency + sum(fault.value for fault in faults if fault.kind == "delay")
         if wait:
             time.sleep(wait)
+        if meeting := by_kind.get("meet"):
+            assert meeting.barrier
+            try:
+                meeting.barrier.wait(meeting.value)
+            except threading.BrokenBarrierError:
+                self._send(request, 599, [], b"")
+                return
         if "cut" in by_kind:
             self._hang_up()
             return

@@ -34,6 +34,10 @@ class FsspecStorage(RemoteStorage):
         self._warned = False
         self._turn = threading.RLock()
 
+    def _after_fork(self) -> None:
+        super()._after_fork()
+        self._turn = threading.RLock()
+
     def _connect(self) -> Any:
         from fsspec.core import url_to_fs
 
@@ -58,7 +62,8 @@ class FsspecStorage(RemoteStorage):
 
     def _read(self, key: str, start: int | None, stop: int | None) -> Body:
         self._fs()
-        return Body(self._call("cat_file", self._path(key), start=start, end=stop))
+        size = None if start is None or stop is None else stop - start
+        return Body(self._call("cat_file", self._path(key), size=size, start=start, end=stop))
 
     def _size(self, key: str) -> int | None:
         size = self._call("info", self._path(key)).get("size")

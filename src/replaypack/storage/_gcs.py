@@ -13,12 +13,16 @@ from replaypack.storage._tree import found_objects, join
 
 __all__ = ["GCSStorage"]
 
-LARGEST_NEW: Final = 50 * 2**20 - 1
-"""Bytes. gcsfs sends larger objects as resumable uploads, which carried no precondition in many of its releases."""
+LARGEST_NEW: Final = 512 << 20
+"""Bytes of the largest object created. It has to travel in one request: gcsfs's resumable uploads, its choice from
+50 MiB on, carried no precondition in many of its releases."""
+
+PART: Final = 50 << 20
+"""Bytes from which on an object is replaced by a resumable upload."""
 
 
 class GCSStorage(RemoteStorage):
-    """``gs://bucket/prefix``. Objects are created with ``ifGenerationMatch=0``, in one request, up to 50 MiB.
+    """``gs://bucket/prefix``. Objects are created with ``ifGenerationMatch=0``, in one request, up to 512 MiB.
 
     The plain filesystem of gcsfs is used, not the one that asks for each bucket's type first: over plain http
     that question blocks for a minute, and elsewhere it costs a round trip. Zonal buckets are not supported.
@@ -66,10 +70,11 @@ class GCSStorage(RemoteStorage):
                 "put_new", key, f"gcsfs cannot create an object of {len(data)} bytes without the risk of replacing one"
             )
         fs = self._fs()
-        extra: dict[str, Any] = {"mode": "create"} if create else {}
+        # What is smaller than a chunk goes in one request, so a create names a chunk that is larger than its object.
+        extra: dict[str, Any] = {"mode": "create", "chunksize": len(data) + 1} if create else {"chunksize": PART}
         if cache_control:
             extra["fixed_key_metadata"] = {"cache_control": cache_control}
-        self._await(fs._pipe_file, self._path(key), data, chunksize=LARGEST_NEW + 1, size=len(data), **extra)
+        self._await(fs._pipe_file, self._path(key), data, size=len(data), **extra)
 
     def _remove(self, key: str) -> None:
         fs = self._fs()

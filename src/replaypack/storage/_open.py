@@ -21,6 +21,8 @@ __all__ = ["open_storage"]
 
 _PROTOCOL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)(?:://|::)")  # two letters at least: "C:" is a drive
 
+_CACHES = frozenset({"simplecache", "filecache", "blockcache", "cached"})
+
 
 def open_storage(url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> Storage:
     """The storage behind ``url``; nothing is asked of it yet.
@@ -84,6 +86,10 @@ def _open_remote(protocol: str, address: str, options: StorageOptions, foreign: 
             from replaypack.storage._http import HttpStorage
 
             return HttpStorage(address, options, foreign)
+    if protocol in _CACHES:
+        raise StorageUnsupportedError(
+            f"{protocol}:: keeps copies and never sees another writer", operation="open", url=safe_url(address)
+        )
     from fsspec.registry import known_implementations, registry
 
     from replaypack.storage._fsspec import FsspecStorage
@@ -102,4 +108,4 @@ def _protocol(address: str) -> str:
 
 
 def _local_path(address: str) -> str:
-    return re.sub(r"^(?:file|local)://", "", address)
+    return os.path.expanduser(re.sub(r"^(?:file|local)://", "", address))

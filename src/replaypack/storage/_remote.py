@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,7 @@ from replaypack.storage._retry import Retry
 __all__ = ["Body", "RemoteStorage", "content_range"]
 
 T = TypeVar("T")
+_instances: weakref.WeakSet[RemoteStorage] = weakref.WeakSet()
 _inherited: list[Any] = []
 Answers = list[bytes]  # inside the class the name is a method's
 
@@ -59,9 +61,9 @@ class RemoteStorage(Storage):
         self._foreign = dict(foreign)
         self._redactor = Redactor(address, foreign)
         self._lock = threading.Lock()
-        self._process = os.getpid()
         self._filesystem: Any = None
         self._pool: ThreadPoolExecutor | None = None
+        _instances.add(self)
 
     # -- what a subclass defines --------------------------------------------------------------------
 
@@ -141,7 +143,7 @@ class RemoteStorage(Storage):
     def close(self) -> None:
         with self._lock:
             pool, self._pool, self._filesystem = self._pool, None, None
-        if pool is not None and self._process == os.getpid():
+        if pool is not None:
             pool.shutdown(wait=False, cancel_futures=True)
 
     # -- the same without checks of keys: the zip backend reads the object at the URL itself, whose key is "" ------
@@ -226,13 +228,15 @@ class RemoteStorage(Storage):
 
     def _fs(self) -> Any:
         with self._lock:
-            if self._process != os.getpid():
-                # Never let go of the parent's: its finalizer would wait for an event loop that this process has not.
-                _inherited.append((self._filesystem, self._pool))
-                self._process, self._filesystem, self._pool = os.getpid(), None, None
             if self._filesystem is None:
                 self._filesystem = self._connect()
             return self._filesystem
+
+    def _after_fork(self) -> None:
+        """In a forked child: starts over. A lock may have been held by a thread that this process has not."""
+        # Never let go of the parent's filesystem: its finalizer would wait for an event loop that is not here.
+        _inherited.append((self._filesystem, self._pool))
+        self._lock, self._filesystem, self._pool = threading.Lock(), None, None
 
     def _threads(self) -> ThreadPoolExecutor:
         self._fs()
@@ -278,6 +282,15 @@ class RemoteStorage(Storage):
 
     def _at(self, key: str) -> str:
         return super()._at(key) if key else self.url
+
+
+def _renew_after_fork() -> None:
+    for storage in list(_instances):
+        storage._after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_after_fork)
 
 
 def _may_retry(error: Exception, *, reading: bool) -> bool:
