@@ -244,8 +244,18 @@ class Splitter:
             if known is not None:
                 self._window.move_to_end(piece)
                 return known
+        head = _bin_head(piece) if len(piece) >= _MIN_ELEMENT else 0
+        if head:
+            # The bytes are to be found whatever stands before them, and as the decoded form of base64.
+            body = piece[head:]
+            known = self._window.get(body)
+            if known is not None:
+                self._window.move_to_end(body)
+                return (*self._store(piece[:head]), *known)
         ranges = self._store(piece)
-        if len(piece) >= _MIN_ELEMENT:
+        if head and len(ranges) == 1:
+            self._know(body, (Range(ranges[0].offset + head, len(body), 0),))
+        elif len(piece) >= _MIN_ELEMENT:
             self._know(piece, ranges)
         return ranges
 
@@ -302,6 +312,12 @@ class Splitter:
             if index and (index >= self._max_tips or kept > self._tip_memory):
                 del tips[index:]
                 break
+
+
+def _bin_head(piece: bytes) -> int:
+    """Bytes of the MessagePack header where ``piece`` is one binary value; 0 where it is not."""
+    size = {0xC4: 1, 0xC5: 2, 0xC6: 4}.get(piece[0], 0)
+    return 1 + size if size and int.from_bytes(piece[1 : 1 + size], "big") == len(piece) - 1 - size else 0
 
 
 def _matches(new: list[bytes], old: list[bytes]) -> list[tuple[int, int, int]]:
