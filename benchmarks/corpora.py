@@ -93,13 +93,17 @@ def _cassette(data: bytes) -> Iterator[Call]:
         elif "direction" in item:
             sent = item["direction"] == "sent"
             head = {"kind": item["kind"], "direction": item["direction"]}
-            yield Call("websocket", None, {**head, "data": item["data"]} if sent else head, None if sent else item["data"])
+            yield Call(
+                "websocket", None, {**head, "data": item["data"]} if sent else head, None if sent else item["data"]
+            )
         elif "request_sample" in item:
             yield Call("grpc", "sample", item["request_sample"], item["response_sample"])
         elif "request_stream" in item:
             yield Call("grpc", "stream", item["request_stream"], item["response_stream"])
         elif "collections_method" in item:
-            yield Call("grpc", "collections", {"method": item["collections_method"]["method"]}, item["collections_method"])
+            yield Call(
+                "grpc", "collections", {"method": item["collections_method"]["method"]}, item["collections_method"]
+            )
         else:
             yield Call("websocket", None, {"kind": item.get("kind")}, item)
 

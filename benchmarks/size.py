@@ -100,7 +100,8 @@ def run(*, quick: bool = False, only: Iterable[str] = ()) -> list[Row]:
         sizes = measure(calls)
         over = (sizes.total - 1.25 * sizes.z) / sizes.records
         note(
-            f"size: {name}: {sizes.records} records, Z {sizes.z}, recorded {sizes.total} = {sizes.total / sizes.z:.3f} Z,"
+            f"size: {name}: {sizes.records} records, Z {sizes.z}, recorded {sizes.total} ="
+            f" {sizes.total / sizes.z:.3f} Z,"
             f" 1.25 Z {over:+.1f} B/record; limit {sizes.limit}, {sizes.total / sizes.limit:.3f} of it;"
             f" default interval {sizes.default}"
         )
