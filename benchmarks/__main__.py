@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .common import Row, note, table
 
-PARTS = ("size",)
+PARTS = ("size", "record")
 _BEGIN, _END = "<!-- benchmarks:begin -->", "<!-- benchmarks:end -->"
 
 
