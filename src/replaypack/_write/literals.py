@@ -160,7 +160,7 @@ class Splitter:
     def _align(self, pieces: list[bytes], ends: list[int]) -> tuple[_Tip | None, list[_Copy | bytes]]:
         best: tuple[_Tip, list[tuple[int, int, int]]] | None = None
         best_size = 0
-        long = [piece for piece in pieces if len(piece) >= _LONG and piece not in self._window]
+        long = max(map(len, pieces)) >= _LONG
         for tip in self._tips:
             runs = _matches(pieces, tip.pieces)
             size = sum(ends[i + n - 1] - (ends[i - 1] if i else 0) for i, _, n in runs)
