@@ -11,6 +11,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Iterable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -47,6 +48,8 @@ __all__ = ["Recorder"]
 
 #: Raw bytes that may wait for the background thread before `append` does.
 _MAX_WAITING = 48 << 20
+#: Bytes of entries of keys (30 a record) that are held before their table is written.
+_MAX_KEYS = 32 << 20
 #: Bytes of finished segments that may wait for a store that fails before `append` raises.
 _MAX_STUCK = 64 << 20
 #: Responses from this size on are listed by digest. Requests are found by reading rows: listing them would cost
@@ -231,7 +234,7 @@ class Recorder:
             self._hand_over_literals()
         if self._frame_size >= RECORD_FRAME:
             self._close_frame()
-            if self._worker.segment_size >= PACK_TARGET:
+            if self._worker.segment_keys >= _MAX_KEYS:
                 self._close_segment(publish=True)
         return seq
 
@@ -272,7 +275,7 @@ class Recorder:
             first=self._tree.count,
             literals=self._stream.end,
             inlines=self._inlines,
-            external=[(e.first, e.raw, e.digest, e.pack.digest, e.pack.size, *e.at) for e in external],
+            external=[(e.first, e.raw, e.items, e.digest, e.pack.digest, e.pack.size, *e.at) for e in external],
             content=msgspec.to_builtins(p.template),
         )
         self._journal_number += 1
@@ -574,7 +577,7 @@ class _Worker(threading.Thread):
         #: Journals of segments that are uploaded and stand in no manifest yet, and the state after them.
         self._unwritten: list[JournalFile] = []
         self._state: Progress | None = None
-        self.segment_size = 0
+        self.segment_keys = 0
 
     # Called by the recorder's threads
 
@@ -682,7 +685,7 @@ class _Worker(threading.Thread):
             self._pending.append((builder, state, journal))
             self._stuck += builder.size
             self._builder = SegmentBuilder(state.tree.count, state.inlines)
-            self.segment_size = 0
+            self.segment_keys = 0
             if journal is not None:
                 self._try(self._publish)
             return False
@@ -691,7 +694,9 @@ class _Worker(threading.Thread):
         elif what == "stop":
             return True
         builder.compress(self._publisher.compressor)
-        self.segment_size = builder.size
+        self.segment_keys = builder.keys_size
+        if builder.size >= PACK_TARGET:
+            self._try(partial(self._publisher.spill, builder))
         return False
 
     def _answer(self, what: str, item: tuple[Any, ...]) -> bool:

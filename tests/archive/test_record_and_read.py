@@ -451,3 +451,14 @@ def test_a_base_lends_its_bytes(archive: Archive, flush_every: int) -> None:
     second = {p.digest: p.size for p in archive.open("second").manifest.storage.packs}
     assert set(own["first"]) & set(second)
     assert sum(size for pack, size in second.items() if pack not in own["first"]) < sum(own["alone"].values())
+
+
+@pytest.mark.parametrize("flush_every", [0, 50])
+def test_segments_of_several_packs(archive: Archive, flush_every: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("replaypack.recorder.PACK_TARGET", 20_000)
+    monkeypatch.setattr("replaypack.recorder.RECORD_FRAME", 10_000)
+    expected = list(calls(400, large=True))
+    record(archive, "run", expected, flush_every=flush_every)
+    recording = archive.open("run")
+    assert len(recording.manifest.storage.packs) > 4
+    check(recording, expected)

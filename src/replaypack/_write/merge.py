@@ -181,7 +181,7 @@ def merge_data(storage: Storage, lives: Sequence[Live], origin: Origin, upload: 
                     literals.add(entry.first, raw)
                 else:
                     literals.close()
-                    builder.add_external(entry.first, entry.raw, entry.digest, pack, entry.frame)
+                    builder.add_external(entry.first, entry.raw, entry.items, entry.digest, pack, entry.frame)
                 builder.compress(compressor)
         for page in source.pages(BLOBS):
             for start in range(0, len(page), BLOBS.width):
@@ -208,7 +208,8 @@ def finish(
         uploaded.append(ref)
 
     segment, packs, size = builder.finish(origin, note, upload_large, compressor)
-    own = frozenset(ref.digest for ref in uploaded)
+    own = frozenset(ref.digest for ref in (*uploaded, *builder.spilled))
+    size += sum(ref.size for ref in builder.spilled)
     return Live(segment, packs, frozenset(pack.digest for pack in packs), own, size, tier)
 
 

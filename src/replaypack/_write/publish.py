@@ -154,6 +154,10 @@ class Publisher:
 
     # Segments
 
+    def spill(self, builder: SegmentBuilder) -> None:
+        """Upload what a segment holds in memory; it goes on."""
+        builder.spill(self.origin, self.upload, self.upload_large, self.compressor)
+
     def add_segment(self, builder: SegmentBuilder) -> None:
         """Finish a segment and make it live."""
         self.lives.append(finish(builder, self.origin, self.upload, self.upload_large, self.compressor, tier=0))
