@@ -50,7 +50,6 @@ _T = TypeVar("_T")
 _NoneType = type(None)
 _CONTAINERS = frozenset({dict, list, tuple})
 _PLAIN = frozenset({dict, list, tuple, str, int, float, bool, bytes, _NoneType})
-_SMALL_TYPES = _PLAIN - {float}
 _PLAIN_KEYS = frozenset({tuple, str, int, float, bool, bytes, _NoneType})
 _STR_ONLY = frozenset({str})
 _dict_values = dict.values
@@ -119,7 +118,9 @@ def scan(value: object) -> Census:
             return _scan_levels(value)
     types = set(map(type, queue))
     key_types = set(map(type, keys))
-    if not types <= _SMALL_TYPES or not key_types <= _STR_ONLY:
+    if not types <= _PLAIN or not key_types <= _STR_ONLY:
+        return _scan_levels(value)
+    if float in types and not _prints_alike([part for part in queue if type(part) is float]):
         return _scan_levels(value)
     census = Census(value)
     census.types = types

@@ -9,7 +9,7 @@ from replaypack.errors import FormatError
 
 from .recipe import Range, parse_ops, resolve
 from .row import Row, parse_stored_row
-from .varint import append_uvarint, read_uvarint
+from .varint import read_uvarint, uvarint
 
 __all__ = ["MAX_FRAME_RANGES", "Entry", "RecordFrame", "encode_entry", "split_entry"]
 
@@ -28,13 +28,10 @@ class Entry(NamedTuple):
 
 def encode_entry(row: bytes, recipes: bytes, inline: bytes | None) -> bytes:
     """Return one entry. ``row`` is the whole row; its response digest is left out where the response is inline."""
-    out = bytearray()
-    append_uvarint(out, len(row) - 32 if inline is not None else len(row))
-    append_uvarint(out, len(recipes))
-    append_uvarint(out, 0 if inline is None else len(inline) + 1)
     if inline is None:
-        return b"".join((out, row, recipes))
-    return b"".join((out, row[:-32], recipes, inline))
+        return b"".join((uvarint(len(row)), uvarint(len(recipes)), b"\0", row, recipes))
+    sizes = (uvarint(len(row) - 32), uvarint(len(recipes)), uvarint(len(inline) + 1))
+    return b"".join((*sizes, row[:-32], recipes, inline))
 
 
 def split_entry(data: bytes, pos: int, *, where: str = "record frame") -> tuple[Entry, int]:
