@@ -100,6 +100,8 @@ def run(*, quick: bool = False) -> list[Row]:
             found.response  # noqa: B018
         scan = (time.perf_counter() - begin) / count * 1e6
         note(f"replay: records(): {scan:.1f} us a record")
-        rows.append(Row("iterate all, response decoded", f"{scan:.0f} µs a record", "-", f"`records()`, flat {count:,}"))
+        rows.append(
+            Row("iterate all, response decoded", f"{scan:.0f} µs a record", "-", f"`records()`, flat {count:,}")
+        )
         connection.close()
     return rows
