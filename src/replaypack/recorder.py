@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import queue
-import secrets
 import threading
 import time
 import traceback
@@ -86,6 +85,8 @@ class Recorder:
             self._splitter.learn(pieces, ranges)
         self._lock = threading.Lock()
         self._pid = os.getpid()
+        self._salts: list[bytes] = []
+        self._blobs: list[bytes] = []
         self._frame: list[Entry] = []
         self._frame_size = 0
         self._frame_keys = bytearray()
@@ -168,9 +169,7 @@ class Recorder:
         `RecorderClosedError`.
         """
         prepared = _prepare(kind, identity, key, name, request, response, error, scope, status, flags, attributes)
-        if salt is None:
-            salt = secrets.token_bytes(8)
-        elif len(salt) != 8:
+        if salt is not None and len(salt) != 8:
             raise UsageError(f"a salt has 8 bytes, not {len(salt)}")
         if start is None:
             start = time.time_ns() - (duration or 0)
@@ -181,8 +180,14 @@ class Recorder:
             self._check_open()
             return self._append(prepared, scope, start, duration or 0, salt)
 
-    def _append(self, p: _Prepared, scope: str | None, start: int, duration: int, salt: bytes) -> int:
+    def _append(self, p: _Prepared, scope: str | None, start: int, duration: int, salt: bytes | None) -> int:
         seq = self._tree.count
+        if salt is None:
+            # Random bytes are drawn a few hundred records at a time: each draw is a system call.
+            if not self._salts:
+                drawn = os.urandom(8 * 256)
+                self._salts = [drawn[at : at + 8] for at in range(0, len(drawn), 8)]
+            salt = self._salts.pop()
         splitter = self._splitter
         starts_frame = not self._frame
         if starts_frame:
@@ -229,7 +234,7 @@ class Recorder:
         self._tree.add(leaf)
         self._counts[p.kind] = self._counts.get(p.kind, 0) + 1
         for blob, role in p.listed:
-            self._worker.put(("blob", pack_blob(BlobEntry(blob[:16], seq, role))), 0)
+            self._blobs.append(pack_blob(BlobEntry(blob[:16], seq, role)))
         if self._stream.closed:
             self._hand_over_literals()
         if self._frame_size >= RECORD_FRAME:
@@ -245,8 +250,8 @@ class Recorder:
 
     def _close_frame(self) -> None:
         if self._frame:
-            self._worker.put(("record", self._frame, bytes(self._frame_keys)), self._frame_size)
-            self._frame, self._frame_keys, self._frame_size = [], bytearray(), 0
+            self._worker.put(("record", self._frame, bytes(self._frame_keys), self._blobs), self._frame_size)
+            self._frame, self._frame_keys, self._frame_size, self._blobs = [], bytearray(), 0, []
 
     def _close_segment(self, *, publish: bool) -> None:
         """Close frames and segment, so that what was appended so far can be published. Holds the lock."""
@@ -512,7 +517,7 @@ def opaque_key(key: str | bytes) -> bytes:
 
 
 def _check_text(label: str, text: str | None) -> None:
-    if text is None:
+    if text is None or (type(text) is str and text.isascii()):
         return
     if not isinstance(text, str):
         raise UsageError(f"{label} is {type(text).__name__}, not text")
@@ -673,13 +678,12 @@ class _Worker(threading.Thread):
         if what == "record":
             builder.add_record_frame(len(item[1]), encode_frame(item[1]))
             builder.add_keys(item[2])
+            for entry in item[3]:
+                builder.add_blob(entry)
         elif what == "literal":
             builder.add_literal_frame(*item[1:3])
         elif what == "large":
             builder.add_large(item[1], item[2])
-        elif what == "blob":
-            builder.add_blob(item[1])
-            return False
         elif what == "finish":
             _, state, journal, _ = item
             self._pending.append((builder, state, journal))

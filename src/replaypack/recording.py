@@ -18,7 +18,7 @@ from ._read.packs import Frame, PackReader
 from .canonical import key_digest
 from .errors import FormatError, UsageError
 from .format.digests import digest
-from .format.manifest import Manifest
+from .format.manifest import NEAR_LIMIT, Manifest
 from .format.recipe import Range, materialise
 from .format.record_frame import RecordFrame
 from .format.row import FLAGS, STATUSES, BlobRef, Row, discriminator
@@ -331,9 +331,10 @@ class Recording:
     def _read_near(self) -> None:
         if not self._near_read:
             self._near_read = True
-            # With several segments their pages are read together, in one round; ranges one by one would take more.
-            if len(self._index.segments) == 1:
-                self._index.segments[0].near()
+            near = [item for segment in self._index.segments if (item := segment.near()) is not None]
+            # Of a recording that is being written there may be many: then pages and frames are fewer bytes.
+            if sum(length for _, _, length in near) <= 2 * NEAR_LIMIT:
+                self._reader.preload(near)
 
     def count(self, kind: str | None = None, identity: object = ABSENT, *, key: str | bytes | None = None) -> int:
         """How many records there are: all, of a kind, or of one call (in any scope)."""

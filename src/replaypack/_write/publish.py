@@ -102,7 +102,7 @@ class Publisher:
         base_packs: Sequence[PackRef] = (),
         revision: int,
         previous: str | None,
-        level: int = 3,
+        level: int = 5,
     ) -> None:
         self.storage = storage
         self.name = name
