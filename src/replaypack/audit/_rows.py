@@ -1,0 +1,411 @@
+"""Rows: leaves and Merkle root, keys, payloads, and the indexes that find them."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+
+from blake3 import blake3
+
+from replaypack._read.index import Found
+from replaypack._read.packs import Frame
+from replaypack.canonical import key_digest
+from replaypack.errors import CanonicalizationError, FormatError, ObjectMissingError, ObjectTooShortError
+from replaypack.format.base64 import encode_base64
+from replaypack.format.merkle import MerkleTree, leaf_hash
+from replaypack.format.recipe import UNPADDED, URLSAFE, output_length
+from replaypack.format.record_frame import RecordFrame, split_entry
+from replaypack.format.row import BlobRef, Row, discriminator, parse_stored_row
+from replaypack.format.table import (
+    BLOBS,
+    KEYS,
+    RECORDS,
+    BlobEntry,
+    FrameEntry,
+    KeyEntry,
+    TableShape,
+    pack_blob,
+    pack_key,
+    unpack_blob,
+    unpack_frame,
+    unpack_key,
+)
+from replaypack.recording import Recording
+from replaypack.values import decode_payload
+
+from ._faults import Fault, fault
+from ._multiset import MultisetSum, differences
+from ._packs import PackChecker
+from ._tables import Pages
+
+__all__ = ["RowChecker"]
+
+_GONE = (FormatError, ObjectMissingError, ObjectTooShortError)
+_AHEAD = 8
+_LISTED = 4096
+#: Literals fetched at a time while a payload is hashed (bytes; a multiple of three, so that base64 can be cut there).
+_PIECE = 6 << 20
+
+
+class _Spans:
+    """Sequence numbers, kept as ranges while they come in order."""
+
+    def __init__(self) -> None:
+        self.starts: list[int] = []
+        self.ends: list[int] = []
+
+    def add(self, first: int, end: int) -> None:
+        if self.ends and first == self.ends[-1]:
+            self.ends[-1] = end
+        else:
+            self.starts.append(first)
+            self.ends.append(end)
+
+    def __contains__(self, number: int) -> bool:
+        at = bisect_right(self.starts, number) - 1
+        return at >= 0 and number < self.ends[at]
+
+    def __bool__(self) -> bool:
+        return bool(self.starts)
+
+    @property
+    def count(self) -> int:
+        return sum(self.ends) - sum(self.starts)
+
+    def __str__(self) -> str:
+        parts = [f"{a}" if b == a + 1 else f"{a}–{b - 1}" for a, b in zip(self.starts, self.ends, strict=True)]
+        return ", ".join(parts[:12]) + (f" and {len(parts) - 12} more ranges" if len(parts) > 12 else "")
+
+
+class RowChecker:
+    """Checks every record of one recording, in order, holding one batch of frames at a time."""
+
+    def __init__(
+        self, recording: Recording, pages: Pages, packs: PackChecker, progress: Callable[[int, int], None]
+    ) -> None:
+        self._recording = recording
+        self._manifest = recording.manifest
+        self._index = pages.index
+        self._pages = pages
+        self._packs = packs
+        self._progress = progress
+        self._tree = MerkleTree()
+        self._counts: dict[str, int] = {}
+        self._lost = _Spans()
+        self._unreadable: dict[str, _Spans] = {}
+        policy = self._manifest.content.match
+        self._recompute = (policy.name, policy.version) == ("none", 1)
+
+    def run(self) -> Iterator[Fault]:
+        """Yield what is wrong with the records."""
+        content = self._manifest.content
+        for number in range(len(self._index.segments)):
+            yield from self._segment(number)
+        for cause, spans in sorted(self._unreadable.items()):
+            yield fault("blob.unreadable", f"records {spans}", f"payloads of {spans.count} records: {cause}")
+        if not self._lost:
+            if self._tree.root.hex() != content.merkle_root:
+                message = f"the rows have the root {self._tree.root.hex()}, the content names {content.merkle_root}"
+                yield fault("merkle.mismatch", self._recording.locator, message)
+            if self._counts != content.counts:
+                message = f"the rows are {self._counts}, the content says {content.counts}"
+                yield fault("counts.mismatch", self._recording.locator, message)
+        self._progress(content.records, content.records)
+
+    # One segment
+
+    def _segment(self, number: int) -> Iterator[Fault]:
+        keys, blobs = MultisetSum(), MultisetSum()
+        lost_keys, lost_blobs = self._lost_pages(number, KEYS), self._lost_pages(number, BLOBS)
+        yield from self._pages.take_faults()
+        expected = self._index.segments[number].segment.first
+        for item in self._rows(number, report=True):
+            if isinstance(item, Fault):
+                yield item
+                continue
+            entry, found = item
+            row = found.row
+            if row.seq != expected:
+                yield fault("row.order", found.frame.where, f"record {row.seq} stands where {expected} should")
+            expected = row.seq + 1
+            self._tree.add(leaf_hash(found.row_bytes))
+            self._counts[row.kind] = self._counts.get(row.kind, 0) + 1
+            key = _key_entry(entry, found)
+            if not lost_keys(key):
+                keys.add(key)
+            for blob in _blob_entries(row):
+                if not lost_blobs(blob):
+                    blobs.add(blob)
+            yield from self._payloads(found)
+            if row.seq % 256 == 0:
+                self._progress(row.seq, self._manifest.content.records)
+        yield from self._compare(number, KEYS, keys, lost_keys, self._key_rows)
+        yield from self._compare(number, BLOBS, blobs, lost_blobs, self._blob_rows)
+
+    def _rows(self, number: int, *, report: bool) -> Iterator[tuple[FrameEntry, Found] | Fault]:
+        """Every record of a segment that can be read; with ``report`` also why others cannot."""
+        batch: list[FrameEntry] = []
+        lost: list[int] = []
+        root_sound = self._pages.root_sound(number, RECORDS)
+        segment = self._index.segments[number].segment
+        if not root_sound and report:
+            self._lost.add(segment.first, segment.first + segment.count)
+        position = segment.first
+        for _, row in self._pages.entries(number, RECORDS, lost.append):
+            entry = unpack_frame(row)
+            if report and entry.first > position:
+                self._lost.add(position, entry.first)
+            position = entry.first + entry.items
+            batch.append(entry)
+            if len(batch) == _AHEAD:
+                yield from self._batch(number, batch, report)
+                batch = []
+        yield from self._batch(number, batch, report)
+        end = segment.first + segment.count
+        if report and root_sound and position < end:
+            self._lost.add(position, end)
+
+    def _batch(
+        self, number: int, entries: list[FrameEntry], report: bool
+    ) -> Iterator[tuple[FrameEntry, Found] | Fault]:
+        segment = self._index.segments[number]
+        frames = []
+        for entry in entries:
+            known = entry.frame.pack < len(segment.packs)
+            ref = segment.packs[entry.frame.pack] if known else None
+            frames.append(Frame(ref, entry.frame, entry.raw, entry.digest) if ref is not None else None)
+        loaded: list[RecordFrame | None]
+        try:
+            loaded = list(self._index.read_frames([frame for frame in frames if frame is not None]))
+            if len(loaded) != len(entries):
+                raise FormatError("a table names a pack that the manifest does not")
+        except _GONE:
+            loaded = [None] * len(entries)
+        for entry, frame, ready in zip(entries, frames, loaded, strict=True):
+            if ready is not None:
+                yield from self._frame(entry, ready, report)
+                continue
+            try:
+                if frame is None:
+                    raise FormatError("its pack is not one of the manifest's")
+                [one] = self._index.read_frames([frame])
+            except _GONE as error:
+                if report:
+                    self._lost.add(entry.first, entry.first + entry.items)
+                    yield from self._lost_frame(entry, frame, error)
+                continue
+            yield from self._frame(entry, one, report)
+
+    def _lost_frame(self, entry: FrameEntry, frame: Frame | None, error: Exception) -> Iterator[Fault]:
+        last = entry.first + entry.items - 1
+        what = f"record frame with records {entry.first} to {last}"
+        if frame is not None:
+            at = (frame.pack.digest, frame.at.offset)
+            if at in self._packs.bad_frames or self._packs.missing(frame.pack.digest):
+                return
+            self._packs.bad_frames.add(at)
+        detail = error.detail if isinstance(error, FormatError) else str(error)
+        yield fault("frame.corrupted", frame.where if frame is not None else "records", f"{what}: {detail}")
+
+    def _frame(self, entry: FrameEntry, frame: RecordFrame, report: bool) -> Iterator[tuple[FrameEntry, Found] | Fault]:
+        place = items = 0
+        while place < len(frame.raw):
+            try:
+                stored, following = split_entry(frame.raw, place, where=frame.where)
+            except FormatError as error:
+                if report:
+                    self._lost.add(entry.first + items, entry.first + entry.items)
+                    yield fault("row.corrupted", frame.where, f"record {entry.first + items}: {error.detail}")
+                return
+            try:
+                row, data = parse_stored_row(stored.row, stored.inline, where=frame.where)
+            except FormatError as error:
+                if report:
+                    self._lost.add(entry.first + items, entry.first + items + 1)
+                    yield fault("row.corrupted", frame.where, f"record {entry.first + items}: {error.detail}")
+            else:
+                yield entry, Found(row, data, stored.inline, frame, place)
+            items += 1
+            place = following
+        if report and items != entry.items:
+            yield fault("row.order", frame.where, f"the frame has {items} records, its table says {entry.items}")
+
+    # Payloads and keys
+
+    def _payloads(self, found: Found) -> Iterator[Fault]:
+        row = found.row
+        for role, ref in (("request", row.request), ("identity", row.identity), ("response", row.response)):
+            if ref is None or ref.encoding == 0:
+                continue
+            where = f"{role} of record {row.seq}"
+            named = row.scheme == "identity" and self._recompute
+            is_identity = named and (role == "identity" or (role == "request" and row.identity is None))
+            try:
+                if role == "response" and found.inline is not None:
+                    data: bytes | None = found.inline
+                else:
+                    data = self._hashed(found, role, ref)
+            except _Mismatch as error:
+                yield fault("blob.mismatch", where, str(error))
+                continue
+            except _GONE as error:
+                detail = str(error) if isinstance(error, FormatError) else f"{error}"
+                self._unreadable.setdefault(detail, _Spans()).add(row.seq, row.seq + 1)
+                continue
+            if data is None:
+                continue  # too large to be held: its digest is right
+            try:
+                value = decode_payload(ref.encoding, data)
+            except FormatError as error:
+                yield fault("blob.encoding", where, error.detail)
+                continue
+            if is_identity:
+                yield from _key_fault(row, value)
+        if row.scheme == "identity" and row.request is None and row.identity is None:
+            yield fault("key.mismatch", f"record {row.seq}", "its key is of an identity, and none is recorded")
+
+    def _hashed(self, found: Found, role: str, ref: BlobRef) -> bytes | None:
+        """The payload once its digest is checked; None where it is larger than a piece held at a time allows."""
+        ranges = self._recording._recipe(found, role)
+        size = sum(map(output_length, ranges))
+        if size != ref.size:
+            raise _Mismatch(f"its recipe makes {size} bytes, the row names {ref.size}")
+        hasher = blake3()
+        keep = size <= 64 << 20
+        kept: list[bytes] = []
+        batch: list[tuple[int, int, int]] = []
+        held = 0
+
+        def flush() -> None:
+            spans = [(offset, length) for offset, length, _ in batch]
+            for (_, _, flags), data in zip(batch, self._index.literals(spans), strict=True):
+                text = (
+                    encode_base64(data, urlsafe=bool(flags & URLSAFE), padded=not flags & UNPADDED) if flags else data
+                )
+                hasher.update(text)
+                if keep:
+                    kept.append(bytes(text))
+
+        for offset, length, flags in ranges:
+            for start in range(0, length, _PIECE):
+                take = min(_PIECE, length - start)
+                batch.append((offset + start, take, flags))
+                held += take
+                if held >= _PIECE:
+                    flush()
+                    batch.clear()
+                    held = 0
+        flush()
+        if hasher.digest() != ref.digest:
+            raise _Mismatch("its bytes do not match the digest in its row")
+        return b"".join(kept) if keep else None
+
+    # Indexes
+
+    def _lost_pages(self, number: int, shape: TableShape) -> Callable[[bytes], bool]:
+        """Read a table once, check its order, and return whether an entry would be in a page that is unreadable."""
+        if not self._pages.root_sound(number, shape):
+            return lambda entry: True
+        lost: set[int] = set()
+        fences = self._index.segments[number].root(shape).fences
+        previous, last = b"", -1
+        for page, row in self._pages.entries(number, shape, lost.add):
+            where = f"page {page} of {shape.name}"
+            if page != last and row[: shape.key] != fences[page]:
+                self._pages.faults.append(fault("page.order", where, "its first entry is not the root's fence"))
+            if row <= previous:
+                self._pages.faults.append(fault("page.order", where, "its entries are not in order"))
+            previous, last = row, page
+        if not lost:
+            return lambda entry: False
+
+        def is_lost(entry: bytes) -> bool:
+            # Entries that begin alike may lie on both sides of a fence.
+            page = bisect_right(fences, entry[: shape.key]) - 1
+            return page in lost or page + 1 in lost or page - 1 in lost
+
+        return is_lost
+
+    def _compare(
+        self,
+        number: int,
+        shape: TableShape,
+        rows: MultisetSum,
+        is_lost: Callable[[bytes], bool],
+        read_rows: Callable[[int, Callable[[bytes], bool]], Iterator[bytes]],
+    ) -> Iterator[Fault]:
+        seq_at = 24 if shape is KEYS else 16
+
+        def read_table() -> Iterator[bytes]:
+            for _, entry in self._pages.entries(number, shape):
+                if int.from_bytes(entry[seq_at : seq_at + 6], "big") not in self._lost and not is_lost(entry):
+                    yield entry
+
+        table = MultisetSum(rows.key)
+        for entry in read_table():
+            table.add(entry)
+        for only_rows, only_table in differences(rows, table, lambda: read_rows(number, is_lost), read_table):
+            yield from _key_faults(only_rows, only_table) if shape is KEYS else _blob_faults(only_rows, only_table)
+
+    def _key_rows(self, number: int, is_lost: Callable[[bytes], bool]) -> Iterator[bytes]:
+        for item in self._rows(number, report=False):
+            if not isinstance(item, Fault):
+                entry = _key_entry(*item)
+                if not is_lost(entry):
+                    yield entry
+
+    def _blob_rows(self, number: int, is_lost: Callable[[bytes], bool]) -> Iterator[bytes]:
+        for item in self._rows(number, report=False):
+            if not isinstance(item, Fault):
+                yield from (entry for entry in _blob_entries(item[1].row) if not is_lost(entry))
+
+
+class _Mismatch(Exception):
+    """A payload that is not what its row says."""
+
+
+def _key_entry(entry: FrameEntry, found: Found) -> bytes:
+    row = found.row
+    leaf = leaf_hash(found.row_bytes)[:16]
+    return pack_key(KeyEntry(row.key[:16], discriminator(row.scope), row.seq, entry.frame, found.place, leaf))
+
+
+def _blob_entries(row: Row) -> Iterator[bytes]:
+    for role, ref in enumerate((row.request, row.identity, row.response)):
+        if ref is not None and ref.encoding and ref.size >= _LISTED:
+            yield pack_blob(BlobEntry(ref.digest[:16], row.seq, role))
+
+
+def _key_fault(row: Row, identity: object) -> Iterator[Fault]:
+    try:
+        key = key_digest(row.kind, identity)
+    except CanonicalizationError as error:
+        yield fault("key.mismatch", f"record {row.seq}", f"its identity has no key: {error}")
+        return
+    if key != row.key:
+        yield fault("key.mismatch", f"record {row.seq}", f"its identity has the key {key.hex()}, not {row.key.hex()}")
+
+
+def _key_faults(only_rows: list[bytes], only_table: list[bytes]) -> Iterator[Fault]:
+    rows = {unpack_key(entry).seq: unpack_key(entry) for entry in only_rows}
+    for raw in only_table:
+        entry = unpack_key(raw)
+        row = rows.pop(entry.seq, None)
+        if row is None:
+            yield fault("key.index", f"record {entry.seq}", "keys has an entry for it that no row matches")
+            continue
+        fields = [name for name, a, b in zip(KeyEntry._fields, row, entry, strict=True) if a != b]
+        yield fault("key.index", f"record {entry.seq}", f"its row and its entry in keys differ in {', '.join(fields)}")
+    for seq in sorted(rows):
+        yield fault("key.index", f"record {seq}", "it is not in keys: no lookup finds it")
+
+
+def _blob_faults(only_rows: list[bytes], only_table: list[bytes]) -> Iterator[Fault]:
+    for entries, message in (
+        (only_rows, "the digest of its {} is not in blobs"),
+        (only_table, "blobs names its {}, which has another digest or is smaller than 4 KiB"),
+    ):
+        for raw in entries:
+            entry = unpack_blob(raw)
+            role = ("request", "identity", "response")[entry.role] if entry.role < 3 else f"role {entry.role}"
+            yield fault("blob.index", f"record {entry.seq}", message.format(role))
