@@ -44,10 +44,11 @@ def fill(recorder: replaypack.Recorder, first: int, count: int, flush_every: int
 
 @pytest.fixture(scope="session")
 def sound_archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One sealed recording of 300 records, of three flushes."""
+    """One sealed recording of 300 records, of three flushes and with a payload in a pack of its own."""
     path = tmp_path_factory.mktemp("sound") / "archive"
     with replaypack.Archive(path).recorder("runs/sealed", metadata={"by": "test"}) as recorder:
-        fill(recorder, 0, 300, flush_every=110)
+        fill(recorder, 0, 299, flush_every=110)
+        recorder.append(kind="tool", name="media", identity="media", response=bytes(range(256)) * 16500)
     return path
 
 
