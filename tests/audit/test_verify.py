@@ -300,7 +300,9 @@ def test_tables_that_name_frames_elsewhere(archive_path: Path) -> None:
 
     [segment] = replaypack.Archive(archive_path).open(NAME).manifest.storage.segments
     root = Root.parse(KEYS, segment.keys.count, base64.b64decode(segment.keys.root or ""))
-    moved = Root(KEYS, root.count, root.fences, root.digests, [at._replace(offset=at.offset + 1) for at in root.locations])
+    moved = Root(
+        KEYS, root.count, root.fences, root.digests, [at._replace(offset=at.offset + 1) for at in root.locations]
+    )
     revise(archive_path, {"segments": [msgspec.structs.replace(segment, keys=inline_root(moved), near=None)]})
     assert codes(archive_path, "structure") == {"toc.mismatch"}
     assert "page.corrupted" in codes(archive_path)
@@ -445,4 +447,3 @@ def test_packs_are_read_in_pieces(tmp_path: Path) -> None:
     storage = Counting(tmp_path)
     assert list(replaypack.Archive(tmp_path, storage=storage).verify()) == []
     assert storage.largest <= 8 << 20
-
