@@ -81,7 +81,7 @@ def test_recordings_of_every_history_are_sound(tmp_path: Path) -> None:
         fill(recorder, 0, 20)
     with archive.recorder("empty"):
         pass
-    with pytest.raises(ZeroDivisionError), archive.recorder("incomplete") as recorder:
+    with pytest.raises(ZeroDivisionError), archive.recorder("incomplete") as recorder:  # noqa: PT012
         fill(recorder, 0, 20)
         _ = 1 / 0
     living = archive.recorder("living", flush_interval=None)
@@ -375,7 +375,7 @@ def test_older_revisions_are_checked_too(tmp_path: Path) -> None:
     archive = replaypack.Archive(tmp_path)
     with archive.recorder(NAME) as recorder:
         fill(recorder, 0, 30)
-    [old] = [pack for pack in tmp_path.glob("packs/*/*.rpk")]
+    [old] = tmp_path.glob("packs/*/*.rpk")
     with archive.recorder(NAME, if_exists="replace") as recorder:
         fill(recorder, 0, 10)
     old.unlink()
