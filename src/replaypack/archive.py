@@ -14,8 +14,12 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import msgspec
 
 from . import __version__
+from ._read.cache import Cache
+from ._read.index import Index
+from ._read.packs import PackReader
+from ._write.base import Seed, seed_from
 from ._write.journal import Leftover, find_leftovers, journal_directory, writer_is_alive
-from ._write.publish import ClaimMode, Publisher, new_id, now_rfc3339
+from ._write.publish import ClaimMode, Publisher, new_id, now_rfc3339, progress_of
 from .canonical import canonical_json
 from .errors import (
     ConflictError,
@@ -31,9 +35,8 @@ from .errors import (
 from .format.digests import digest
 from .format.manifest import Content, Manifest, Policy, check_metadata, encode_manifest, parse_manifest
 from .format.manifest import Storage as StorageSection
-from .format.merkle import MerkleTree
 from .format.names import LATEST, MARKER, check_name, latest_key, open_key, parse_locator, revision_key
-from .format.versions import CURRENT_VERSION, FORMAT
+from .format.versions import CURRENT_VERSION, FORMAT, parse_document
 from .recorder import Recorder
 from .recording import Recording
 from .storage import Storage, open_storage
@@ -275,8 +278,9 @@ class Archive:
         base_manifest = old if mode == "append" else None
         template = self._template(plain_metadata, recorded_by, base_manifest)
         writer = new_id(8)
+        seed = self._seed(base, base_manifest, name)
         revision, claim = self._claim(name, writer, mode, template, newest)
-        seed, base_packs = self._seed(base, base_manifest, name)
+        base_packs = Index(base_manifest, PackReader(self.storage), Cache(0)).packs if base_manifest else []
         publisher = Publisher(
             self.storage,
             name,
@@ -292,12 +296,10 @@ class Archive:
         publisher.published = base_manifest.content.records if base_manifest is not None else 0
         return Recorder(
             publisher,
-            tree=base_manifest.merkle if base_manifest is not None else MerkleTree(),
-            counts=dict(base_manifest.content.counts) if base_manifest is not None else {},
-            literals=base_manifest.storage.literals if base_manifest is not None else 0,
+            progress=progress_of(base_manifest),
             sync=sync,
             flush_interval=flush_interval,
-            splitter_seed=seed,
+            seed=seed,
         )
 
     def _template(self, metadata: dict[str, Any], recorded_by: str | None, base: Manifest | None) -> Content:
@@ -345,6 +347,7 @@ class Archive:
                 pack_pages=[],
                 segments=[],
                 literals=0,
+                inlines=0,
                 merkle_edge=[],
                 tombstones=[],
                 withheld=[],
@@ -378,8 +381,6 @@ class Archive:
         try:
             self.storage.put_new(MARKER, marker)
         except ObjectExistsError:
-            from .format.versions import parse_document
-
             parse_document(self.storage.get(MARKER), where=MARKER)
 
     def _claimed_by_other(self, name: str, newest: Manifest | None) -> bool:
@@ -432,17 +433,15 @@ class Archive:
         found, _ = find_leftovers(journal_directory(self.storage))
         return [leftover for leftover in found if leftover.head.archive == self.url or self.storage.local_path]
 
-    def _seed(
-        self, base: str | Sequence[str] | None, old: Manifest | None, name: str
-    ) -> tuple[list[tuple[list[bytes], list[Any]]], list[Any]]:
-        del base, name
-        if old is None:
-            return [], []
-        from ._read.cache import Cache
-        from ._read.index import Index
-        from ._read.packs import PackReader
-
-        return [], Index(old, PackReader(self.storage), Cache(0)).packs
+    def _seed(self, base: str | Sequence[str] | None, old: Manifest | None, name: str) -> Seed:
+        """What the new recording may reuse: of the recording it continues, and of those named by ``base``."""
+        start = old.storage.literals if old is not None else 0
+        seed = Seed(start, [], [])
+        if old is not None:
+            seed = seed_from([Recording(self.storage, name, old)], start, same_space=True)
+        names = [base] if isinstance(base, str) else list(base or ())
+        more = seed_from([self.open(other) for other in names], seed.end)
+        return Seed(more.end, more.external, seed.blobs + more.blobs)
 
     def verify(
         self,
