@@ -205,33 +205,43 @@ def test_a_key_that_is_not_the_identitys(tmp_path: Path, monkeypatch: pytest.Mon
     assert wrong(tmp_path, monkeypatch, "replaypack.recorder.key_of_canonical", lie) == {"key.mismatch"}
 
 
-def test_an_entry_of_keys_with_another_leaf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from replaypack._write.segment import pending_key
+def test_a_record_that_keys_does_not_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from replaypack.format.table import pack_key
 
-    def lie(key: bytes, disc: bytes, seq: int, place: int, leaf: bytes) -> bytes:
-        return pending_key(key, disc, seq, place, bytes(32) if seq == 9 else leaf)
+    def lie(key: bytes, disc: bytes, seq: int) -> bytes:
+        return pack_key(key, disc, 9 if seq == 10 else seq)
 
-    assert wrong(tmp_path, monkeypatch, "replaypack.recorder.pending_key", lie) == {"key.index"}
+    assert wrong(tmp_path, monkeypatch, "replaypack.recorder.pack_key", lie) == {"key.index"}
+    assert {fault.where for fault in faults(tmp_path)} == {"record 9", "record 10"}
+
+
+def test_an_entry_of_keys_in_another_scope(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from replaypack.format.table import pack_key
+
+    def lie(key: bytes, disc: bytes, seq: int) -> bytes:
+        return pack_key(key, b"12345678" if seq == 9 else disc, seq)
+
+    assert wrong(tmp_path, monkeypatch, "replaypack.recorder.pack_key", lie) == {"key.index"}
     [fault] = faults(tmp_path)
     assert fault.where == "record 9"
-    assert "leaf" in fault.message
+    assert fault.message.endswith("differ in discriminator")
 
 
-def test_a_record_that_keys_does_not_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from replaypack._write.segment import pending_key
+def test_keys_whose_frames_lie_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from replaypack.format.table import FrameRef, key_page
 
-    def lie(key: bytes, disc: bytes, seq: int, place: int, leaf: bytes) -> bytes:
-        return pending_key(key, disc, 9 if seq == 10 else seq, place, leaf)
+    def lie(rows: bytes, frames: list[FrameRef]) -> bytes:
+        return key_page(rows, [ref._replace(digest=bytes(16)) for ref in frames])
 
-    assert "key.index" in wrong(tmp_path, monkeypatch, "replaypack.recorder.pending_key", lie)
-    assert {fault.where for fault in faults(tmp_path)} == {"record 9", "record 10"}
+    assert wrong(tmp_path, monkeypatch, "replaypack._write.segment.key_page", lie) == {"key.index"}
+    assert len(faults(tmp_path)) == 150
 
 
 def test_a_payload_that_is_not_what_its_row_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from replaypack.format.digests import digest
 
     def lie(data: bytes) -> bytes:
-        return digest(data + b"!") if len(data) > 4096 and data[:1] == b"x" else digest(data)
+        return digest(data + b"!") if len(data) > 4096 and data.startswith(b"xxx") else digest(data)
 
     found = wrong(tmp_path, monkeypatch, "replaypack.recorder.digest", lie)
     assert found == {"blob.mismatch"}
@@ -243,7 +253,7 @@ def test_a_tree_over_other_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         def add(self, leaf: bytes) -> None:
             super().add(bytes(32) if self.count == 3 else leaf)
 
-    monkeypatch.setattr("replaypack.archive.MerkleTree", Liar)
+    monkeypatch.setattr("replaypack._write.publish.MerkleTree", Liar)
     with replaypack.Archive(tmp_path).recorder(NAME, flush_interval=None) as recorder:
         fill(recorder, 0, 50)
     monkeypatch.undo()

@@ -14,15 +14,15 @@ from replaypack.errors import CanonicalizationError, FormatError, ObjectMissingE
 from replaypack.format.base64 import encode_base64
 from replaypack.format.merkle import MerkleTree, leaf_hash
 from replaypack.format.recipe import UNPADDED, URLSAFE, output_length
-from replaypack.format.record_frame import RecordFrame, split_entry
-from replaypack.format.row import BlobRef, Row, discriminator, parse_stored_row
+from replaypack.format.record_frame import RecordFrame
+from replaypack.format.row import BlobRef, Row, discriminator
 from replaypack.format.table import (
     BLOBS,
     KEYS,
     RECORDS,
     BlobEntry,
     FrameEntry,
-    KeyEntry,
+    FrameRef,
     TableShape,
     pack_blob,
     pack_key,
@@ -36,13 +36,14 @@ from replaypack.values import decode_payload
 from ._faults import Fault, fault
 from ._multiset import MultisetSum, differences
 from ._packs import PackChecker
-from ._tables import Pages
+from ._tables import Pages, frame_tail
 
 __all__ = ["RowChecker"]
 
 _GONE = (FormatError, ObjectMissingError, ObjectTooShortError)
 _AHEAD = 8
 _LISTED = 4096
+_RESPONSE = 2
 #: Literals fetched at a time while a payload is hashed (bytes; a multiple of three, so that base64 can be cut there).
 _PIECE = 6 << 20
 
@@ -115,7 +116,7 @@ class RowChecker:
     # One segment
 
     def _segment(self, number: int) -> Iterator[Fault]:
-        keys, blobs = MultisetSum(), MultisetSum()
+        keys, listed, others = MultisetSum(), MultisetSum(), MultisetSum()
         lost_keys, lost_blobs = self._lost_pages(number, KEYS), self._lost_pages(number, BLOBS)
         yield from self._pages.take_faults()
         expected = self._index.segments[number].segment.first
@@ -135,12 +136,19 @@ class RowChecker:
                 keys.add(key)
             for blob in _blob_entries(row):
                 if not lost_blobs(blob):
-                    blobs.add(blob)
+                    (listed if blob[-1] == _RESPONSE else others).add(blob)
             yield from self._payloads(found)
             if row.seq % 256 == 0:
                 self._progress(row.seq, self._manifest.content.records)
-        yield from self._compare(number, KEYS, keys, lost_keys, self._key_rows)
-        yield from self._compare(number, BLOBS, blobs, lost_blobs, self._blob_rows)
+        for key_side in self._compare(number, KEYS, keys, lost_keys, _any, self._key_rows):
+            yield from _key_faults(*key_side)
+        # Large responses have to be listed; requests may be.
+        for only_rows, only_table in self._compare(number, BLOBS, listed, lost_blobs, _is_response, self._blob_rows):
+            yield from _blob_faults(only_rows, only_table)
+        for _, only_table in self._compare(
+            number, BLOBS, others, lost_blobs, _is_other, self._blob_rows, optional=True
+        ):
+            yield from _blob_faults([], only_table)
 
     def _rows(self, number: int, *, report: bool) -> Iterator[tuple[FrameEntry, Found] | Fault]:
         """Every record of a segment that can be read; with ``report`` also why others cannot."""
@@ -208,27 +216,17 @@ class RowChecker:
         yield fault("frame.corrupted", frame.where if frame is not None else "records", f"{what}: {detail}")
 
     def _frame(self, entry: FrameEntry, frame: RecordFrame, report: bool) -> Iterator[tuple[FrameEntry, Found] | Fault]:
-        place = items = 0
-        while place < len(frame.raw):
+        for number in range(frame.count):
             try:
-                stored, following = split_entry(frame.raw, place, where=frame.where)
+                row, data, inline = frame.record(number)
             except FormatError as error:
                 if report:
-                    self._lost.add(entry.first + items, entry.first + entry.items)
-                    yield fault("row.corrupted", frame.where, f"record {entry.first + items}: {error.detail}")
-                return
-            try:
-                row, data = parse_stored_row(stored.row, stored.inline, where=frame.where)
-            except FormatError as error:
-                if report:
-                    self._lost.add(entry.first + items, entry.first + items + 1)
-                    yield fault("row.corrupted", frame.where, f"record {entry.first + items}: {error.detail}")
+                    self._lost.add(entry.first + number, entry.first + number + 1)
+                    yield fault("row.corrupted", frame.where, f"record {entry.first + number}: {error.detail}")
             else:
-                yield entry, Found(row, data, stored.inline, frame, place)
-            items += 1
-            place = following
-        if report and items != entry.items:
-            yield fault("row.order", frame.where, f"the frame has {items} records, its table says {entry.items}")
+                yield entry, Found(row, data, inline, frame, number)
+        if report and frame.count != entry.items:
+            yield fault("row.order", frame.where, f"the frame has {frame.count} records, its table says {entry.items}")
 
     # Payloads and keys
 
@@ -313,9 +311,9 @@ class RowChecker:
             where = f"page {page} of {shape.name}"
             if page != last and row[: shape.key] != fences[page]:
                 self._pages.faults.append(fault("page.order", where, "its first entry is not the root's fence"))
-            if row <= previous:
+            if row[: shape.width] <= previous:
                 self._pages.faults.append(fault("page.order", where, "its entries are not in order"))
-            previous, last = row, page
+            previous, last = row[: shape.width], page
         if not lost:
             return lambda entry: False
 
@@ -331,33 +329,57 @@ class RowChecker:
         number: int,
         shape: TableShape,
         rows: MultisetSum,
-        is_lost: Callable[[bytes], bool],
-        read_rows: Callable[[int, Callable[[bytes], bool]], Iterator[bytes]],
-    ) -> Iterator[Fault]:
+        is_lost: _Test,
+        wanted: _Test,
+        read_rows: Callable[[int], Iterator[bytes]],
+        *,
+        optional: bool = False,
+    ) -> Iterator[tuple[list[bytes], list[bytes]]]:
+        """Yield the entries that only the rows have, and those that only the table has.
+
+        Where they are ``optional`` the former mean nothing, and a table without any is not looked into.
+        """
         seq_at = 24 if shape is KEYS else 16
 
-        def read_table() -> Iterator[bytes]:
+        def from_table() -> Iterator[bytes]:
             for _, entry in self._pages.entries(number, shape):
-                if int.from_bytes(entry[seq_at : seq_at + 6], "big") not in self._lost and not is_lost(entry):
+                seq = int.from_bytes(entry[seq_at : seq_at + 6], "big")
+                if wanted(entry) and seq not in self._lost and not is_lost(entry):
                     yield entry
+
+        def from_rows() -> Iterator[bytes]:
+            return (entry for entry in read_rows(number) if wanted(entry) and not is_lost(entry))
 
         table = MultisetSum(rows.key)
-        for entry in read_table():
+        for entry in from_table():
             table.add(entry)
-        for only_rows, only_table in differences(rows, table, lambda: read_rows(number, is_lost), read_table):
-            yield from _key_faults(only_rows, only_table) if shape is KEYS else _blob_faults(only_rows, only_table)
+        if table.count or (rows.count and not optional):
+            yield from differences(rows, table, from_rows, from_table)
 
-    def _key_rows(self, number: int, is_lost: Callable[[bytes], bool]) -> Iterator[bytes]:
+    def _key_rows(self, number: int) -> Iterator[bytes]:
         for item in self._rows(number, report=False):
             if not isinstance(item, Fault):
-                entry = _key_entry(*item)
-                if not is_lost(entry):
-                    yield entry
+                yield _key_entry(*item)
 
-    def _blob_rows(self, number: int, is_lost: Callable[[bytes], bool]) -> Iterator[bytes]:
+    def _blob_rows(self, number: int) -> Iterator[bytes]:
         for item in self._rows(number, report=False):
             if not isinstance(item, Fault):
-                yield from (entry for entry in _blob_entries(item[1].row) if not is_lost(entry))
+                yield from _blob_entries(item[1].row)
+
+
+_Test = Callable[[bytes], bool]
+
+
+def _any(entry: bytes) -> bool:
+    return True
+
+
+def _is_response(entry: bytes) -> bool:
+    return entry[-1] == _RESPONSE
+
+
+def _is_other(entry: bytes) -> bool:
+    return entry[-1] != _RESPONSE
 
 
 class _Mismatch(Exception):
@@ -366,8 +388,8 @@ class _Mismatch(Exception):
 
 def _key_entry(entry: FrameEntry, found: Found) -> bytes:
     row = found.row
-    leaf = leaf_hash(found.row_bytes)[:16]
-    return pack_key(KeyEntry(row.key[:16], discriminator(row.scope), row.seq, entry.frame, found.place, leaf))
+    tail = frame_tail(FrameRef(entry.first, entry.frame, entry.digest))
+    return pack_key(row.key, discriminator(row.scope), row.seq) + tail
 
 
 def _blob_entries(row: Row) -> Iterator[bytes]:
@@ -387,15 +409,19 @@ def _key_fault(row: Row, identity: object) -> Iterator[Fault]:
 
 
 def _key_faults(only_rows: list[bytes], only_table: list[bytes]) -> Iterator[Fault]:
-    rows = {unpack_key(entry).seq: unpack_key(entry) for entry in only_rows}
-    for raw in only_table:
-        entry = unpack_key(raw)
-        row = rows.pop(entry.seq, None)
+    rows = {unpack_key(entry).seq: entry for entry in only_rows}
+    for entry in only_table:
+        key = unpack_key(entry)
+        where = f"record {key.seq}"
+        row = rows.pop(key.seq, None)
         if row is None:
-            yield fault("key.index", f"record {entry.seq}", "keys has an entry for it that no row matches")
+            yield fault("key.index", where, "keys has an entry for it that no row matches")
             continue
-        fields = [name for name, a, b in zip(KeyEntry._fields, row, entry, strict=True) if a != b]
-        yield fault("key.index", f"record {entry.seq}", f"its row and its entry in keys differ in {', '.join(fields)}")
+        of_row = unpack_key(row)
+        fields = [name for name, a, b in zip(key._fields, of_row, key, strict=True) if a != b]
+        if row[KEYS.width :] != entry[KEYS.width :]:
+            fields.append("frame")
+        yield fault("key.index", where, f"its row and its entry in keys differ in {', '.join(fields)}")
     for seq in sorted(rows):
         yield fault("key.index", f"record {seq}", "it is not in keys: no lookup finds it")
 

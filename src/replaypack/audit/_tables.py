@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator
 
 from replaypack._read.index import Index, SegmentIndex
@@ -9,12 +10,26 @@ from replaypack.errors import FormatError, ObjectMissingError, ObjectTooShortErr
 from replaypack.format.manifest import Manifest, PackRef
 from replaypack.format.names import pack_key_of
 from replaypack.format.pack import FrameInfo, FrameKind
-from replaypack.format.table import LITERALS, RECORDS, TABLES, FrameEntry, Location, TableShape, unpack_frame
+from replaypack.format.table import (
+    INLINE_SPACE,
+    KEYS,
+    LITERALS,
+    RECORDS,
+    TABLES,
+    FrameEntry,
+    FrameRef,
+    KeyPage,
+    Location,
+    TableShape,
+    pack_frame,
+    unpack_frame,
+    unpack_key,
+)
 
 from ._faults import Fault, fault
 from ._packs import PackChecker
 
-__all__ = ["Pages", "check_tables"]
+__all__ = ["Pages", "check_tables", "frame_tail"]
 
 _UNREADABLE = (FormatError, ObjectMissingError, ObjectTooShortError)
 
@@ -46,13 +61,18 @@ class Pages:
             return False
         return True
 
-    def read(self, number: int, shape: TableShape, page: int) -> bytes | None:
-        """The entries of a page, or None where it cannot be read (`faults` then has it, unless it did before)."""
+    def read(self, number: int, shape: TableShape, page: int) -> list[bytes] | None:
+        """The entries of a page, or None where it cannot be read (`faults` then has it, unless it did before).
+
+        To an entry of ``keys`` is added where its frame lies (`frame_tail`), which the page tells apart from it.
+        """
         segment = self.index.segments[number]
         try:
             frame = segment.page_frame(shape, page)
             if self._packs.missing(frame.pack.digest) or (number, shape.name, page) in self._bad_pages:
                 return None
+            if shape is KEYS:
+                return _with_frames(self.index.key_pages([(segment, page)])[0])
             [rows] = self.index.pages([(segment, shape, page)])
         except _UNREADABLE as error:
             self._bad_pages.add((number, shape.name, page))
@@ -64,7 +84,7 @@ class Pages:
                 self._packs.bad_frames.add(at)
             self.faults.append(_page_fault(error, f"page {page} of {shape.name}"))
             return None
-        return rows
+        return [rows[at : at + shape.width] for at in range(0, len(rows), shape.width)]
 
     def entries(
         self, number: int, shape: TableShape, on_lost: Callable[[int], None] | None = None
@@ -78,13 +98,27 @@ class Pages:
                 if on_lost is not None:
                     on_lost(page)
                 continue
-            for at in range(0, len(rows), shape.width):
-                yield page, rows[at : at + shape.width]
+            for row in rows:
+                yield page, row
 
     def take_faults(self) -> list[Fault]:
         """The faults found since the last call."""
         faults, self.faults = self.faults, []
         return faults
+
+
+def frame_tail(ref: FrameRef) -> bytes:
+    """A record frame as it is added to the entries of ``keys`` that lie in it."""
+    return pack_frame(FrameEntry(ref.first, ref.frame, 0, 0, ref.digest))
+
+
+def _with_frames(page: KeyPage) -> list[bytes]:
+    tails = [frame_tail(ref) for ref in page.frames]
+    rows = []
+    for at in range(0, len(page.rows), KEYS.width):
+        number = bisect_right(page.firsts, unpack_key(page.rows, at).seq) - 1
+        rows.append(page.rows[at : at + KEYS.width] + (tails[number] if number >= 0 else b""))
+    return rows
 
 
 def _page_fault(error: Exception, what: str) -> Fault:
@@ -97,7 +131,7 @@ def check_tables(
     manifest: Manifest, pages: Pages, packs: PackChecker, progress: Callable[[int, int], None]
 ) -> Iterator[Fault]:
     """Check the tables of every segment against themselves and against the tables of contents of the packs."""
-    literals: int | None = 0
+    ends: _Ends = (0, 0)
     segments = pages.index.segments
     for number, segment in enumerate(segments):
         progress(number, len(segments))
@@ -106,11 +140,12 @@ def check_tables(
             if pages.root_sound(number, shape):
                 yield from _root(segment, shape, packs)
             yield from pages.take_faults()
-        yield from _records(number, segment, manifest, pages, packs)
-        literals = yield from _literals(number, segment, manifest, pages, packs, literals)
-    if literals is not None and literals != manifest.storage.literals:
-        message = f"the tables end at byte {literals}, the manifest names {manifest.storage.literals}"
-        yield fault("literals.gap", "literals", message)
+        yield from _records(number, segment, pages, packs)
+        ends = yield from _literals(number, segment, pages, packs, ends)
+    storage = manifest.storage
+    for what, end, told in zip(_SPACES, ends, (storage.literals, storage.inlines), strict=True):
+        if end is not None and end != told:
+            yield fault("literals.gap", what, f"the tables end at byte {end}, the manifest names {told}")
     progress(len(segments), len(segments))
 
 
@@ -129,7 +164,9 @@ def _root(segment: SegmentIndex, shape: TableShape, packs: PackChecker) -> Itera
     root = segment.root(shape)
     for page, (at, digest) in enumerate(zip(root.locations, root.digests, strict=True)):
         what = f"page {page} of {shape.name}"
-        yield from _located(segment, at, what, packs, FrameKind.PAGE, digest, root.page_count(page) * shape.width)
+        # How large a page of keys is, only the page itself tells.
+        raw = None if shape is KEYS else root.page_count(page) * shape.width
+        yield from _located(segment, at, what, packs, (FrameKind.PAGE,), digest, raw)
 
 
 def _located(
@@ -137,9 +174,9 @@ def _located(
     at: Location,
     what: str,
     packs: PackChecker,
-    kind: int,
+    kinds: tuple[int, ...],
     digest: bytes,
-    raw: int,
+    raw: int | None,
 ) -> Iterator[Fault]:
     """Whether a frame that a table names is in the pack's table of contents, the same in both."""
     if at.pack >= len(segment.packs):
@@ -151,7 +188,7 @@ def _located(
     told: FrameInfo | None = packs.frame(ref, at.offset)
     if told is None:
         message = f"{what} is not in the table of contents"
-    elif (told.kind, told.length, told.raw, told.digest) != (kind, at.length, raw, digest):
+    elif told.kind not in kinds or (told.length, told.digest) != (at.length, digest) or raw not in (None, told.raw):
         message = f"{what} is another frame in the table of contents"
     else:
         return
@@ -180,9 +217,7 @@ def _frames(number: int, shape: TableShape, pages: Pages) -> Iterator[FrameEntry
         yield None
 
 
-def _records(
-    number: int, segment: SegmentIndex, manifest: Manifest, pages: Pages, packs: PackChecker
-) -> Iterator[Fault]:
+def _records(number: int, segment: SegmentIndex, pages: Pages, packs: PackChecker) -> Iterator[Fault]:
     if not pages.root_sound(number, RECORDS):
         return
     expected: int | None = segment.segment.first
@@ -198,37 +233,46 @@ def _records(
         if expected is not None and item.first != expected:
             yield fault("records.gap", "records", f"record {item.first} follows record {expected - 1}")
         expected = item.first + item.items
-        yield from _located(segment, item.frame, what, packs, FrameKind.RECORD, item.digest, item.raw)
+        yield from _located(segment, item.frame, what, packs, (FrameKind.RECORD,), item.digest, item.raw)
     yield from pages.take_faults()
     end = segment.segment.first + segment.segment.count
     if expected is not None and expected != end:
         yield fault("records.gap", "records", f"the table ends at record {expected}, the segment at {end}")
 
 
+#: Where the literals, and the inline responses, of the segments so far end; None where a page could not be read.
+_Ends = tuple[int | None, int | None]
+_SPACES = ("literals", "inline responses")
+
+
 def _literals(
-    number: int,
-    segment: SegmentIndex,
-    manifest: Manifest,
-    pages: Pages,
-    packs: PackChecker,
-    expected: int | None,
-) -> Generator[Fault, None, int | None]:
+    number: int, segment: SegmentIndex, pages: Pages, packs: PackChecker, ends: _Ends
+) -> Generator[Fault, None, _Ends]:
     if not pages.root_sound(number, LITERALS):
-        return None
+        return None, None
+    expected = list(ends)
+    if expected[1] is not None and segment.segment.inline_first != expected[1]:
+        message = f"the segment begins at byte {segment.segment.inline_first}, the one before ends at {expected[1]}"
+        yield fault("literals.gap", _SPACES[1], message)
     for item in _frames(number, LITERALS, pages):
         yield from pages.take_faults()
-        if item is None or isinstance(item, Fault):
-            if item is None:
-                expected = None
-            else:
-                yield item
+        if item is None:
+            expected = [None, None]
             continue
-        what = f"literal frame from byte {item.first}"
-        if expected is not None and item.first != expected:
-            yield fault("literals.gap", "literals", f"byte {item.first} follows byte {expected - 1}")
-        if item.items != item.raw:
-            yield fault("literals.gap", "literals", f"{what} has {item.raw} bytes and says {item.items}")
-        expected = item.first + item.raw
-        yield from _located(segment, item.frame, what, packs, FrameKind.LITERAL, item.digest, item.raw)
+        if isinstance(item, Fault):
+            yield item
+            continue
+        inline = item.first >= INLINE_SPACE
+        first = item.first - INLINE_SPACE if inline else item.first
+        what = f"frame of {_SPACES[inline]} from byte {first}"
+        end = expected[inline]
+        if end is not None and first != end:
+            yield fault("literals.gap", _SPACES[inline], f"byte {first} follows byte {end - 1}")
+        if item.items > item.raw or not item.items:
+            yield fault("literals.gap", _SPACES[inline], f"{what} has {item.raw} bytes and says {item.items}")
+        expected[inline] = first + item.items
+        # Literals of a base recording may lie among its inline responses.
+        kinds = (FrameKind.RECORD,) if inline else (FrameKind.LITERAL, FrameKind.RECORD)
+        yield from _located(segment, item.frame, what, packs, kinds, item.digest, item.raw)
     yield from pages.take_faults()
-    return expected
+    return expected[0], expected[1]
