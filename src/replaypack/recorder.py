@@ -184,6 +184,7 @@ class Recorder:
         starts_frame = not self._frame
         if starts_frame:
             splitter.horizon = splitter.written
+            splitter.inlines.begin_frame(INLINE_SPACE + self._inlines)
         recipes = b"".join([encode_ops(splitter.recipe(pieces)) for pieces in p.recipes])
         row = encode_row(
             Row(
@@ -220,7 +221,7 @@ class Recorder:
         self._frame_size += len(entry.row) + len(recipes) + 12
         if p.inline:
             self._frame_size += len(p.inline)
-            splitter.note_inline(INLINE_SPACE + self._inlines, p.inline)
+            splitter.inlines.note(INLINE_SPACE + self._inlines, p.inline)
             self._inlines += len(p.inline)
         self._tree.add(leaf)
         self._counts[p.kind] = self._counts.get(p.kind, 0) + 1

@@ -15,7 +15,7 @@ import msgspec
 from ._read.cache import Cache
 from ._read.index import Index
 from ._read.packs import PackReader
-from ._write.journal import Leftover, find_leftovers, journal_directory
+from ._write.journal import Leftover, find_leftovers, journal_directory, remove_unnamed
 from ._write.literals import LARGE, LiteralStream
 from ._write.publish import Progress, Publisher, progress_of
 from ._write.segment import PACK_TARGET, SegmentBuilder
@@ -50,7 +50,9 @@ def recover(archive: Archive, *, keep_journals: bool = False) -> Iterator[Recove
     Journals of living recorders are left alone. A journal that cannot be used is reported, kept, and does not
     stop the others.
     """
-    leftovers, broken = find_leftovers(journal_directory(archive.storage))
+    directory = journal_directory(archive.storage)
+    remove_unnamed(directory)
+    leftovers, broken = find_leftovers(directory)
     for path, error in broken:
         yield Recovered("?", 0, 0, str(path), error)
     for leftover in leftovers:

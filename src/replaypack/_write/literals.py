@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, compress, count, islice
 from operator import ne
 from typing import NamedTuple
 
 from replaypack.format.base64 import MIN_RUN, find_base64
 from replaypack.format.recipe import BASE64, UNPADDED, URLSAFE, Op, Range, Recipe, Run, cut
+from replaypack.format.table import INLINE_SPACE
+
+from .compare import same_beginning, same_end
+from .inlines import InlineWindow
 
 __all__ = ["CUT", "LARGE", "SPLIT", "LiteralStream", "Splitter"]
 
@@ -119,6 +123,8 @@ class Splitter:
         self._window: OrderedDict[bytes, tuple[Range, ...]] = OrderedDict()
         self._window_size = 0
         self._window_limit = window
+        #: Small responses that stand in record frames.
+        self.inlines = InlineWindow()
         #: Recipes written so far, and the first of them that recipes in the current frame and journal may refer to.
         self.written = 0
         self.horizon = 0
@@ -154,11 +160,6 @@ class Splitter:
                 if ranges is not None:
                     self._know(piece, tuple(ranges))
             begin = end
-
-    def note_inline(self, offset: int, response: bytes) -> None:
-        """Let later blobs reuse a response that stands inline, at ``offset`` of the literal address space."""
-        if len(response) >= _MIN_ELEMENT:
-            self._know(response, (Range(offset, len(response), 0),))
 
     # Alignment with an earlier blob
 
@@ -234,7 +235,7 @@ class Splitter:
                 assert parent is not None
                 self._copy(parent.recipe, item, back, ops, ranges)
                 continue
-            for new in self._ranges_of(item):  # type: ignore[arg-type]
+            for new in self._new_ranges(item):  # type: ignore[arg-type]
                 last = ranges[-1] if ranges else None
                 if (
                     last is not None
@@ -280,11 +281,27 @@ class Splitter:
         ops += found
 
     def _spread(self, ranges: Sequence[Range]) -> int:
-        if self.stream.end <= MAX_FRAMES * CUT:
-            return 0
-        return len({r.offset // CUT for r in ranges} | {(r.offset + r.length - 1) // CUT for r in ranges})
+        """About how many frames a reader of these ranges needs."""
+        frame_of = self.inlines.frame_of
+        inline = {frame_of(r.offset) for r in ranges if r.offset >= INLINE_SPACE}
+        own = [r for r in ranges if r.offset < INLINE_SPACE]
+        return len({r.offset // CUT for r in own} | {(r.offset + r.length - 1) // CUT for r in own}) + len(inline)
 
     # New bytes, or bytes known by content
+
+    def _new_ranges(self, piece: bytes) -> Iterator[Range]:
+        """The ranges of a piece that the parent does not have: known by content, quoted from responses, or stored."""
+        if piece in self._window:
+            yield from self._ranges_of(piece)
+            return
+        done = 0
+        for start, end, offset in self.inlines.quotes(piece):
+            if start > done:
+                yield from self._ranges_of(piece[done:start])
+            yield Range(offset, end - start, 0)
+            done = end
+        if done < len(piece):
+            yield from self._ranges_of(piece[done:])
 
     def _ranges_of(self, piece: bytes) -> tuple[Range, ...]:
         if len(piece) >= _MIN_ELEMENT:
@@ -362,40 +379,6 @@ class Splitter:
                 break
 
 
-def _same_beginning(a: bytes, b: bytes, i: int, j: int, limit: int) -> int:
-    """How many bytes of ``a`` from ``i`` and of ``b`` from ``j`` on are equal, ``limit`` at most."""
-    done, step = 0, 64
-    while done < limit:
-        step = min(step, limit - done)
-        if a[i + done : i + done + step] == b[j + done : j + done + step]:
-            done += step
-            step *= 4
-        elif step <= 8:
-            while done < limit and a[i + done] == b[j + done]:
-                done += 1
-            return done
-        else:
-            step //= 4
-    return done
-
-
-def _same_end(a: bytes, b: bytes, i: int, j: int, limit: int) -> int:
-    """How many bytes of ``a`` before ``i`` and of ``b`` before ``j`` are equal, ``limit`` at most."""
-    done, step = 0, 64
-    while done < limit:
-        step = min(step, limit - done)
-        if a[i - done - step : i - done] == b[j - done - step : j - done]:
-            done += step
-            step *= 4
-        elif step <= 8:
-            while done < limit and a[i - done - 1] == b[j - done - 1]:
-                done += 1
-            return done
-        else:
-            step //= 4
-    return done
-
-
 def _text_head(piece: bytes) -> int:
     """Bytes of the MessagePack header of a long string or binary value; its length differs from call to call."""
     return {0xDA: 3, 0xDB: 5, 0xC5: 3, 0xC6: 5}.get(piece[0], 0)
@@ -409,8 +392,8 @@ def _alike(pieces: Sequence[bytes], others: Sequence[bytes], runs: Sequence[tupl
         for new, old in zip((p for p in pieces[done:i] if len(p) >= _LONG), theirs, strict=False):
             a, b = _text_head(new), _text_head(old)
             limit = min(len(new) - a, len(old) - b)
-            same = _same_beginning(new, old, a, b, limit)
-            total += same + _same_end(new, old, len(new), len(old), limit - same)
+            same = same_beginning(new, old, a, b, limit)
+            total += same + same_end(new, old, len(new), len(old), limit - same)
         done, before = i + n, j + n
     return total
 
@@ -418,11 +401,11 @@ def _alike(pieces: Sequence[bytes], others: Sequence[bytes], runs: Sequence[tupl
 def _common(new: bytes, old: bytes) -> list[tuple[int, int, int]]:
     """Runs of equal bytes (start in new, start in old, length), in order, by few and cheap comparisons."""
     i, j = _text_head(new), _text_head(old)
-    tail = _same_end(new, old, len(new), len(old), min(len(new) - i, len(old) - j))
+    tail = same_end(new, old, len(new), len(old), min(len(new) - i, len(old) - j))
     end, stop = len(new) - tail, len(old) - tail
     runs: list[tuple[int, int, int]] = []
     for _ in range(_MAX_DIFFERENCES):
-        same = _same_beginning(new, old, i, j, min(end - i, stop - j))
+        same = same_beginning(new, old, i, j, min(end - i, stop - j))
         if same >= _MIN_COPY:
             runs.append((i, j, same))
         i += same
@@ -439,7 +422,7 @@ def _common(new: bytes, old: bytes) -> list[tuple[int, int, int]]:
                 break
         if found < 0:
             break
-        back = _same_end(new, old, i + ahead, found, min(ahead, found - j))
+        back = same_end(new, old, i + ahead, found, min(ahead, found - j))
         i, j = i + ahead - back, found - back
     if tail >= _MIN_COPY:
         runs.append((end, stop, tail))
