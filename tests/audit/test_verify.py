@@ -101,6 +101,23 @@ def test_a_large_payload_in_a_pack_of_its_own_is_sound(tmp_path: Path) -> None:
     assert list(archive.verify()) == []
 
 
+def test_a_recording_on_the_base_of_another_that_quotes_its_small_responses(tmp_path: Path) -> None:
+    archive = replaypack.Archive(tmp_path)
+    messages: list[object] = [{"role": "user", "content": "start " * 300}]
+    with archive.recorder("first", flush_interval=None) as recorder:
+        for turn in range(60):
+            answer = {"out": f"{turn} " + "".join(chr(97 + (turn * i) % 26) for i in range(3000))}
+            recorder.append(kind="tool", identity=turn, response=answer)
+            messages.append({"role": "tool", "content": answer})
+            recorder.append(kind="model", identity=list(messages), response=turn)
+    with archive.recorder("second", base="first") as recorder:
+        for turn in range(5):
+            messages.append(turn)
+            recorder.append(kind="model", identity=list(messages), response=turn)
+    assert list(archive.verify()) == []
+    assert [record.request for record in archive.open("second").records()][-1] == messages
+
+
 def test_an_opened_recording_is_verified_with_progress(sound_archive: Path) -> None:
     seen: list[Progress] = []
     recording = replaypack.open(f"{sound_archive}#{NAME}")

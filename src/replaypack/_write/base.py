@@ -75,8 +75,9 @@ def seed_from(recordings: Sequence[Recording], start: int, *, same_space: bool =
         if not same_space:
             spans = [(item.offset, item.length) for ranges in recipes for item in ranges]
             for entry, frame in recording._index.literal_entries(spans) if spans else ():
-                shift[entry.first] = end
-                sizes[entry.first] = entry.raw
+                # Inline responses are the last bytes of their record frame, which is mapped whole.
+                shift[entry.first] = end + entry.raw - entry.items
+                sizes[entry.first] = entry.items
                 external.append(External(end, entry.raw, entry.digest, frame.pack, frame.at))
                 end += entry.raw
         blobs = list(seed.blobs)
@@ -110,7 +111,9 @@ def _moved(ranges: Sequence[Range], shift: dict[int, int], sizes: dict[int, int]
         end = offset + length
         covered = first + sizes[first]
         while covered < end and at + 1 < len(firsts) and firsts[at + 1] == covered:
-            # Neighbours in the old space were mapped one after another, and are neighbours in the new one.
+            # Neighbours in the old space need not be neighbours in the new one: a record frame begins with its rows.
+            if shift[covered] != covered - first + shift[first]:
+                return None
             at += 1
             covered += sizes[firsts[at]]
         if covered < end:
