@@ -183,7 +183,8 @@ def main() -> None:
         if options.what == "record":
             transcript = record(archive)
             recording = archive.open(NAME)
-            print(f"recorded {len(recording)} calls of the model and its tools as {recording.locator}")
+            calls = recording.count("model"), recording.count("tool")
+            print(f"recorded {calls[0]} calls of the model and {calls[1]} of its tools as {recording.locator}")
         else:
             # Nothing is left that could answer: no tools, no model, no notes.
             TOOLS.clear()
