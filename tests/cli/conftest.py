@@ -24,6 +24,11 @@ CANARY = "\x1b[31mred\x1b]0;title\x07\x9b2J \u202egnp.exe\u2069 \u200b\u2028 \x7
 DANGEROUS = "\x1b\x07\x9b\u202e\u2069\u200b\u2028\x7f"
 
 
+def is_safe(text: str) -> bool:
+    """Whether nothing in it acts on a terminal or a reader."""
+    return not any(char in text for char in DANGEROUS)
+
+
 class Result(NamedTuple):
     code: int
     out: str

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from replaypack.errors import ObjectMissingError, UsageError
+from replaypack.errors import ObjectMissingError, StorageUnsupportedError, UsageError
 
 if TYPE_CHECKING:
     from replaypack import Archive, Recording
@@ -27,6 +28,7 @@ __all__ = [
     "storage_options",
 ]
 
+_PROTOCOLS = ("s3", "gs", "az", "https", "file", "memory")
 ENVIRONMENT = "REPLAYPACK_STORAGE_OPTIONS"
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Write JSON: one document on standard output.")]
@@ -78,9 +80,18 @@ def archive_at(url: str, options: list[str] | None) -> Archive:
     """The archive at a URL."""
     if "#" in url:
         raise UsageError(f"{url!r} names one recording; this command takes the URL of an archive")
+    if not url:
+        raise UsageError("the URL is empty")
     from replaypack import Archive
 
-    return Archive(url, storage_options(options))
+    try:
+        return Archive(url, storage_options(options))
+    except StorageUnsupportedError as error:
+        protocol, mark, _ = url.partition("://")
+        near = difflib.get_close_matches(protocol.lower(), _PROTOCOLS, n=1, cutoff=0.4) if mark else []
+        if error.hint is None and near and near[0] != protocol:
+            error.hint = f"did you mean {near[0]}://?"
+        raise
 
 
 def located(locator: str, options: list[str] | None) -> tuple[Archive, Locator]:
@@ -110,8 +121,6 @@ def require_archive(archive: Archive) -> None:
 
 
 def _nearby(archive: Archive) -> str:
-    import difflib
-
     path = archive.storage.local_path
     if path is not None and path.parent.is_dir():
         there = [entry.name for entry in os.scandir(path.parent) if os.path.exists(f"{entry.path}/replaypack.json")]
