@@ -36,8 +36,8 @@ $(VENV)/.installed-heavy: pyproject.toml | $(RUN)
 	$(PIP) -e '.[test,heavy]'
 	@touch $@
 
-$(VENV)/.installed-lint: pyproject.toml | $(RUN)
-	$(PIP) -e '.[lint,cli]'
+$(VENV)/.installed-lint: $(VENV)/.installed-test
+	$(PIP) -e '.[lint]'
 	@touch $@
 
 $(VENV)/.installed-bench: pyproject.toml | $(RUN)

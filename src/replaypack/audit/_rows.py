@@ -5,17 +5,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 
-from blake3 import blake3
-
 from replaypack._read.index import Found
 from replaypack._read.packs import Frame
-from replaypack.canonical import key_digest
-from replaypack.errors import CanonicalizationError, FormatError, ObjectMissingError, ObjectTooShortError
-from replaypack.format.base64 import encode_base64
+from replaypack.errors import FormatError, ObjectMissingError, ObjectTooShortError
 from replaypack.format.merkle import MerkleTree, leaf_hash
-from replaypack.format.recipe import UNPADDED, URLSAFE, output_length
 from replaypack.format.record_frame import RecordFrame
-from replaypack.format.row import BlobRef, Row, discriminator
+from replaypack.format.row import Row, discriminator
 from replaypack.format.table import (
     BLOBS,
     KEYS,
@@ -31,11 +26,11 @@ from replaypack.format.table import (
     unpack_key,
 )
 from replaypack.recording import Recording
-from replaypack.values import decode_payload
 
 from ._faults import Fault, fault
 from ._multiset import MultisetSum, differences
 from ._packs import PackChecker
+from ._payloads import PayloadChecker, Spans
 from ._tables import Pages, frame_tail
 
 __all__ = ["RowChecker"]
@@ -44,38 +39,6 @@ _GONE = (FormatError, ObjectMissingError, ObjectTooShortError)
 _AHEAD = 8
 _LISTED = 4096
 _RESPONSE = 2
-#: Literals fetched at a time while a payload is hashed (bytes; a multiple of three, so that base64 can be cut there).
-_PIECE = 6 << 20
-
-
-class _Spans:
-    """Sequence numbers, kept as ranges while they come in order."""
-
-    def __init__(self) -> None:
-        self.starts: list[int] = []
-        self.ends: list[int] = []
-
-    def add(self, first: int, end: int) -> None:
-        if self.ends and first == self.ends[-1]:
-            self.ends[-1] = end
-        else:
-            self.starts.append(first)
-            self.ends.append(end)
-
-    def __contains__(self, number: int) -> bool:
-        at = bisect_right(self.starts, number) - 1
-        return at >= 0 and number < self.ends[at]
-
-    def __bool__(self) -> bool:
-        return bool(self.starts)
-
-    @property
-    def count(self) -> int:
-        return sum(self.ends) - sum(self.starts)
-
-    def __str__(self) -> str:
-        parts = [f"{a}" if b == a + 1 else f"{a}–{b - 1}" for a, b in zip(self.starts, self.ends, strict=True)]
-        return ", ".join(parts[:12]) + (f" and {len(parts) - 12} more ranges" if len(parts) > 12 else "")
 
 
 class RowChecker:
@@ -92,18 +55,15 @@ class RowChecker:
         self._progress = progress
         self._tree = MerkleTree()
         self._counts: dict[str, int] = {}
-        self._lost = _Spans()
-        self._unreadable: dict[str, _Spans] = {}
-        policy = self._manifest.content.match
-        self._recompute = (policy.name, policy.version) == ("none", 1)
+        self._lost = Spans()
+        self._payloads = PayloadChecker(recording)
 
     def run(self) -> Iterator[Fault]:
         """Yield what is wrong with the records."""
         content = self._manifest.content
         for number in range(len(self._index.segments)):
             yield from self._segment(number)
-        for cause, spans in sorted(self._unreadable.items()):
-            yield fault("blob.unreadable", f"records {spans}", f"payloads of {spans.count} records: {cause}")
+        yield from self._payloads.unreadable()
         if not self._lost:
             if self._tree.root.hex() != content.merkle_root:
                 message = f"the rows have the root {self._tree.root.hex()}, the content names {content.merkle_root}"
@@ -137,7 +97,7 @@ class RowChecker:
             for blob in _blob_entries(row):
                 if not lost_blobs(blob):
                     (listed if blob[-1] == _RESPONSE else others).add(blob)
-            yield from self._payloads(found)
+            yield from self._payloads.check(found)
             if row.seq % 256 == 0:
                 self._progress(row.seq, self._manifest.content.records)
         for key_side in self._compare(number, KEYS, keys, lost_keys, _any, self._key_rows):
@@ -228,76 +188,6 @@ class RowChecker:
         if report and frame.count != entry.items:
             yield fault("row.order", frame.where, f"the frame has {frame.count} records, its table says {entry.items}")
 
-    # Payloads and keys
-
-    def _payloads(self, found: Found) -> Iterator[Fault]:
-        row = found.row
-        for role, ref in (("request", row.request), ("identity", row.identity), ("response", row.response)):
-            if ref is None or ref.encoding == 0:
-                continue
-            where = f"{role} of record {row.seq}"
-            named = row.scheme == "identity" and self._recompute
-            is_identity = named and (role == "identity" or (role == "request" and row.identity is None))
-            try:
-                if role == "response" and found.inline is not None:
-                    data: bytes | None = found.inline
-                else:
-                    data = self._hashed(found, role, ref)
-            except _Mismatch as error:
-                yield fault("blob.mismatch", where, str(error))
-                continue
-            except _GONE as error:
-                detail = str(error) if isinstance(error, FormatError) else f"{error}"
-                self._unreadable.setdefault(detail, _Spans()).add(row.seq, row.seq + 1)
-                continue
-            if data is None:
-                continue  # too large to be held: its digest is right
-            try:
-                value = decode_payload(ref.encoding, data)
-            except FormatError as error:
-                yield fault("blob.encoding", where, error.detail)
-                continue
-            if is_identity:
-                yield from _key_fault(row, value)
-        if row.scheme == "identity" and row.request is None and row.identity is None:
-            yield fault("key.mismatch", f"record {row.seq}", "its key is of an identity, and none is recorded")
-
-    def _hashed(self, found: Found, role: str, ref: BlobRef) -> bytes | None:
-        """The payload once its digest is checked; None where it is larger than a piece held at a time allows."""
-        ranges = self._recording._recipe(found, role)
-        size = sum(map(output_length, ranges))
-        if size != ref.size:
-            raise _Mismatch(f"its recipe makes {size} bytes, the row names {ref.size}")
-        hasher = blake3()
-        keep = size <= 64 << 20
-        kept: list[bytes] = []
-        batch: list[tuple[int, int, int]] = []
-        held = 0
-
-        def flush() -> None:
-            spans = [(offset, length) for offset, length, _ in batch]
-            for (_, _, flags), data in zip(batch, self._index.literals(spans), strict=True):
-                text = (
-                    encode_base64(data, urlsafe=bool(flags & URLSAFE), padded=not flags & UNPADDED) if flags else data
-                )
-                hasher.update(text)
-                if keep:
-                    kept.append(bytes(text))
-
-        for offset, length, flags in ranges:
-            for start in range(0, length, _PIECE):
-                take = min(_PIECE, length - start)
-                batch.append((offset + start, take, flags))
-                held += take
-                if held >= _PIECE:
-                    flush()
-                    batch.clear()
-                    held = 0
-        flush()
-        if hasher.digest() != ref.digest:
-            raise _Mismatch("its bytes do not match the digest in its row")
-        return b"".join(kept) if keep else None
-
     # Indexes
 
     def _lost_pages(self, number: int, shape: TableShape) -> Callable[[bytes], bool]:
@@ -382,10 +272,6 @@ def _is_other(entry: bytes) -> bool:
     return entry[-1] != _RESPONSE
 
 
-class _Mismatch(Exception):
-    """A payload that is not what its row says."""
-
-
 def _key_entry(entry: FrameEntry, found: Found) -> bytes:
     row = found.row
     tail = frame_tail(FrameRef(entry.first, entry.frame, entry.digest))
@@ -396,16 +282,6 @@ def _blob_entries(row: Row) -> Iterator[bytes]:
     for role, ref in enumerate((row.request, row.identity, row.response)):
         if ref is not None and ref.encoding and ref.size >= _LISTED:
             yield pack_blob(BlobEntry(ref.digest[:16], row.seq, role))
-
-
-def _key_fault(row: Row, identity: object) -> Iterator[Fault]:
-    try:
-        key = key_digest(row.kind, identity)
-    except CanonicalizationError as error:
-        yield fault("key.mismatch", f"record {row.seq}", f"its identity has no key: {error}")
-        return
-    if key != row.key:
-        yield fault("key.mismatch", f"record {row.seq}", f"its identity has the key {key.hex()}, not {row.key.hex()}")
 
 
 def _key_faults(only_rows: list[bytes], only_table: list[bytes]) -> Iterator[Fault]:
