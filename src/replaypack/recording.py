@@ -363,10 +363,10 @@ class Recording:
             return Record(self, Found(row, data, inline, records, seq - entry.first))
         raise FormatError(f"no frame holds record {seq}", where=self.locator)
 
-    def blob(self, digest_: str) -> bytes:
-        """Return the blob of a digest (64 hex digits); smaller ones than 4 KiB are found by reading all rows.
+    def find_blob(self, digest_: str) -> tuple[Record, str]:
+        """Return a record that has the blob of a digest (64 hex digits), and the blob's role in it.
 
-        Raises `UsageError` where the recording has no such blob.
+        Blobs under 4 KiB are found by reading all rows. Raises `UsageError` where the recording has no such blob.
         """
         wanted = bytes.fromhex(digest_)
         at = self._index.blob(wanted)
@@ -374,9 +374,14 @@ class Recording:
         for record in candidates:
             for role in ("request", "identity", "response"):
                 ref = _blob_ref(record.row, role)
-                if ref is not None and ref.digest == wanted:
-                    return record.blob_bytes(role)
+                if ref is not None and ref.digest == wanted and ref.encoding:
+                    return record, role
         raise UsageError(f"the recording has no blob {digest_}")
+
+    def blob(self, digest_: str) -> bytes:
+        """Return the blob of a digest (64 hex digits); see `find_blob`."""
+        record, role = self.find_blob(digest_)
+        return record.blob_bytes(role)
 
     # Iterating
 
