@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -53,7 +54,7 @@ def split_entry(data: bytes, pos: int, *, where: str = "record frame") -> tuple[
 class RecordFrame:
     """A decompressed record frame. Records are found by their place (byte offset) or in order."""
 
-    __slots__ = ("_recipes", "_resolved", "_walked", "raw", "where")
+    __slots__ = ("_lock", "_recipes", "_resolved", "_walked", "raw", "where")
 
     def __init__(self, raw: bytes, *, where: str = "record frame") -> None:
         self.raw = raw
@@ -62,6 +63,8 @@ class RecordFrame:
         self._recipes: list[list[Range]] = []
         self._walked: dict[int, list[list[Range]]] = {}
         self._resolved = 0
+        # Frames are cached and shared between threads; two walks at a time would count recipes twice.
+        self._lock = threading.Lock()
 
     def entry(self, place: int) -> tuple[Row, bytes, Entry]:
         """Return the record at byte offset ``place``: row, whole row bytes, entry. Raises `FormatError`."""
@@ -80,6 +83,10 @@ class RecordFrame:
 
     def recipes(self, place: int) -> list[list[Range]]:
         """Return the recipes of the record at ``place``, resolved: of its request, identity, response, as present."""
+        with self._lock:
+            return self._walk(place)
+
+    def _walk(self, place: int) -> list[list[Range]]:
         if place in self._walked:
             return self._walked[place]
         pos = max(self._walked, default=-1)
