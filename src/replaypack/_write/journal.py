@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from replaypack.errors import FormatError, JournalError
 from replaypack.format.digests import digest
-from replaypack.format.journal import JournalHead, JournalRecord, encode_head, read_journal
+from replaypack.format.journal import JournalHead, JournalRecord, encode_head, is_unbegun, read_journal
 from replaypack.storage import Storage
 
 if sys.platform != "win32":
@@ -116,7 +116,7 @@ def _locked(path: Path) -> bool:
 def find_leftovers(directory: Path) -> tuple[list[Leftover], list[tuple[Path, FormatError]]]:
     """Return the journals of recorders that are gone, and those that cannot be read.
 
-    A journal that was cut off before its head holds no record that was ever acknowledged.
+    A journal that was cut off inside of its head holds no record that was ever acknowledged: it is passed over.
     """
     writers: dict[str, Leftover] = {}
     broken: list[tuple[Path, FormatError]] = []
@@ -124,9 +124,11 @@ def find_leftovers(directory: Path) -> tuple[list[Leftover], list[tuple[Path, Fo
         if _locked(path):
             continue
         try:
-            head, _ = read_journal(path.read_bytes(), where=str(path))
+            data = path.read_bytes()
+            head, _ = read_journal(data, where=str(path))
         except FormatError as error:
-            broken.append((path, error))
+            if not is_unbegun(data):
+                broken.append((path, error))
             continue
         except FileNotFoundError:
             continue

@@ -19,11 +19,20 @@ from .digests import digest
 from .record_frame import split_entry
 from .varint import read_uvarint, uvarint
 
-__all__ = ["JOURNAL_VERSION", "JournalHead", "JournalRecord", "encode_head", "encode_record", "read_journal"]
+__all__ = [
+    "JOURNAL_VERSION",
+    "JournalHead",
+    "JournalRecord",
+    "encode_head",
+    "encode_record",
+    "is_unbegun",
+    "read_journal",
+]
 
 JOURNAL_VERSION = 1
 _HEAD = Struct("<I8s")
 _MAGIC = b"RPKJRNL\n"
+_MAX_HEAD = 1 << 20
 
 
 class JournalHead(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -84,6 +93,14 @@ def _bodies(data: bytes) -> Iterator[bytes]:
             return
         yield body
         pos += _HEAD.size + size
+
+
+def is_unbegun(data: bytes) -> bool:
+    """Whether a journal ends inside of its head: its recorder died before anything could be appended."""
+    if len(data) < len(_MAGIC) + _HEAD.size:
+        return (_MAGIC + bytes(_HEAD.size)).startswith(data) or data.startswith(_MAGIC) or not any(data)
+    size, _ = _HEAD.unpack_from(data, len(_MAGIC))
+    return data.startswith(_MAGIC) and len(data) < len(_MAGIC) + _HEAD.size + size <= _MAX_HEAD
 
 
 def read_journal(data: bytes, *, where: str = "journal") -> tuple[JournalHead, Iterator[JournalRecord]]:
