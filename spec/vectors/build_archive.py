@@ -221,7 +221,7 @@ def _expected(archive: Archive) -> dict[str, Any]:
                         "seq": None if found is None else found.seq,
                     }
                 )
-            if len(json.dumps(lookups)) > 20000:
+            if len(json.dumps(lookups)) > 6000:
                 break
         lookups.append(
             {"kind": "tool", "identity_msgpack": "a76d697373696e67", "scope": None, "nth": 0, "seq": None}

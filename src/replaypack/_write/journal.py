@@ -36,13 +36,22 @@ class JournalFile:
         self.path = directory / f"{head.writer}-{head.number:06d}{_SUFFIX}"
         try:
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
+            self._fd = self._create()
         except OSError as error:
             raise self._failed("create", error) from None
-        if sys.platform != "win32":
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self._size = 0
         self.append(encode_head(head))
+
+    def _create(self) -> int:
+        while True:
+            fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
+            if sys.platform == "win32":
+                return fd
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            # Before it was locked it looked like one whose recorder died at once, and may have been removed.
+            if os.fstat(fd).st_nlink:
+                return fd
+            os.close(fd)
 
     def append(self, data: bytes) -> None:
         """Append ``data`` whole or not at all; raises `JournalError`.
@@ -113,10 +122,28 @@ def _locked(path: Path) -> bool:
     return False
 
 
+def _remove_unbegun(path: Path) -> None:
+    """Remove a journal that was cut off inside of its head; holding its lock, since its recorder may be about to."""
+    if sys.platform == "win32":
+        return
+    try:
+        fd = os.open(path, os.O_RDWR)
+    except OSError:
+        return
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if is_unbegun(path.read_bytes()):
+            path.unlink(missing_ok=True)
+    except OSError:
+        pass  # its recorder lives
+    finally:
+        os.close(fd)
+
+
 def find_leftovers(directory: Path) -> tuple[list[Leftover], list[tuple[Path, FormatError]]]:
     """Return the journals of recorders that are gone, and those that cannot be read.
 
-    A journal that was cut off inside of its head holds no record that was ever acknowledged: it is passed over.
+    A journal that was cut off inside of its head holds no record that was ever acknowledged: it is removed.
     """
     writers: dict[str, Leftover] = {}
     broken: list[tuple[Path, FormatError]] = []
@@ -127,7 +154,9 @@ def find_leftovers(directory: Path) -> tuple[list[Leftover], list[tuple[Path, Fo
             data = path.read_bytes()
             head, _ = read_journal(data, where=str(path))
         except FormatError as error:
-            if not is_unbegun(data):
+            if is_unbegun(data):
+                _remove_unbegun(path)
+            else:
                 broken.append((path, error))
             continue
         except FileNotFoundError:
