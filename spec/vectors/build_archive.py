@@ -223,9 +223,7 @@ def _expected(archive: Archive) -> dict[str, Any]:
                 )
             if len(json.dumps(lookups)) > 6000:
                 break
-        lookups.append(
-            {"kind": "tool", "identity_msgpack": "a76d697373696e67", "scope": None, "nth": 0, "seq": None}
-        )
+        lookups.append({"kind": "tool", "identity_msgpack": "a76d697373696e67", "scope": None, "nth": 0, "seq": None})
         recordings.append(
             {
                 "name": name,

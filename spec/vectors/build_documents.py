@@ -83,7 +83,8 @@ def manifests() -> Vector:
             state="sealed", revision=2, cause="seal", claim=None, previous=empty_manifest().digest
         ),
         "metadata of many kinds": empty_manifest(
-            metadata={"b": 1.5, "a": [True, None, "é\u2028"], "n": {"x": -1e-7, "y": 1e21}}, started="2025-06-15T00:00:00Z"
+            metadata={"b": 1.5, "a": [True, None, "é\u2028"], "n": {"x": -1e-7, "y": 1e21}},
+            started="2025-06-15T00:00:00Z",
         ),
         "an incomplete one": empty_manifest(
             state="incomplete",
@@ -143,7 +144,12 @@ def journals() -> Vector:
         "about": "Journals, and what is left of them when they are cut off.",
         "cases": [
             {"name": "two records", "journal": data.hex(), "recording": "demo", "records": notes},
-            {"name": "cut off in the second record", "journal": data[:-1].hex(), "recording": "demo", "records": notes[:1]},
+            {
+                "name": "cut off in the second record",
+                "journal": data[:-1].hex(),
+                "recording": "demo",
+                "records": notes[:1],
+            },
             {
                 "name": "zeros where the second record should be",
                 "journal": (data[:-last] + bytes(last)).hex(),
@@ -180,7 +186,13 @@ def names() -> Vector:
 
 def locators() -> Vector:
     cases = []
-    for text in ("./runs#a", "s3://bucket/x#nightly/42", "s3://bucket/x#a@7", "/tmp/odd#dir#a@99999999", "file:///x y#a"):
+    for text in (
+        "./runs#a",
+        "s3://bucket/x#nightly/42",
+        "s3://bucket/x#a@7",
+        "/tmp/odd#dir#a@99999999",
+        "file:///x y#a",
+    ):
         at = parse_locator(text)
         cases.append({"name": text, "locator": text, "url": at.url, "recording": at.name, "revision": at.revision})
     pack = digest(b"pack").hex()

@@ -129,7 +129,9 @@ def frames() -> Vector:
     bomb = bytes.fromhex("28b52ffde0") + struct.pack("<Q", (64 << 20) + 1) + bytes.fromhex("010000")
     huge = bytes.fromhex("28b52ffde0") + struct.pack("<Q", 1 << 50) + bytes.fromhex("010000")
     dictionary = zstandard.ZstdCompressor(
-        dict_data=zstandard.ZstdCompressionDict(b"words again and again" * 20, dict_type=zstandard.DICT_TYPE_RAWCONTENT),
+        dict_data=zstandard.ZstdCompressionDict(
+            b"words again and again" * 20, dict_type=zstandard.DICT_TYPE_RAWCONTENT
+        ),
         write_content_size=True,
     ).compress(b"words again and again" * 3)
     items = {
@@ -162,7 +164,9 @@ def record_frames() -> Vector:
         "row of 5 bytes": b"\x05\x00\x00hello",
         "inline response that the row does not name": encode_entry(rows_[0], b"\0", b"others"),
         "inline response of 4096 bytes": encode_entry(
-            encode_row(row(response_size=4096, response_encoding=3, response_digest=digest(bytes(4096)))), b"\0", bytes(4096)
+            encode_row(row(response_size=4096, response_encoding=3, response_digest=digest(bytes(4096)))),
+            b"\0",
+            bytes(4096),
         ),
         "a recipe that is none": encode_entry(rows_[0], b"\x01", b"ok"),
         "rows that are none": encode_entry(b"\x91" * 60, b"", None),
@@ -172,7 +176,9 @@ def record_frames() -> Vector:
     return {"about": "Record frames of which at least one record must be refused.", "cases": _cases("raw", items)}
 
 
-def _pack_of(toc: Toc, frames: bytes, *, header: bytes = HEADER, short: bytes | None = None, end: bytes = b"RPKEND1\n") -> bytes:
+def _pack_of(
+    toc: Toc, frames: bytes, *, header: bytes = HEADER, short: bytes | None = None, end: bytes = b"RPKEND1\n"
+) -> bytes:
     raw = msgspec.msgpack.encode(toc)
     return _pack_raw(raw, frames, header=header, short=short, end=end)
 
@@ -274,7 +280,10 @@ def tables() -> Vector:
         {"name": name, "table": 1, "count": count, "root": root.hex(), "error": CORRUPTED}
         for name, (count, root) in roots.items()
     ]
-    return {"about": "Pages (with the digest and count that a root names) and roots that must be refused.", "cases": cases}
+    return {
+        "about": "Pages (with the digest and count that a root names) and roots that must be refused.",
+        "cases": cases,
+    }
 
 
 def merkle() -> Vector:
@@ -409,7 +418,9 @@ def locators() -> Vector:
     bad = ["", "a", "#a", "./runs", "./runs#", "./runs#a@", "./runs#a@0", "./runs#a@01", "./runs#a@-1", "./runs#a@x"]
     bad += ["./runs#a@100000000", "./runs#a@1@2"]
     cases = [{"name": repr(t), "locator": t, "error": "archive.invalid_locator"} for t in bad]
-    cases += [{"name": repr(t), "locator": t, "error": "archive.invalid_name"} for t in ("./runs#a.json", "./runs#a/../b")]
+    cases += [
+        {"name": repr(t), "locator": t, "error": "archive.invalid_name"} for t in ("./runs#a.json", "./runs#a/../b")
+    ]
     return {"about": "What is not a locator.", "cases": cases}
 
 
@@ -424,7 +435,9 @@ def archive() -> Vector:
     tables_ = {1: "keys", 2: "records", 3: "literals", 4: "blobs"}
 
     def damage(name: str, key: str, at: int, read: str) -> None:
-        cases.append({"name": name, "recording": "first", "object": key, "at": at, "xor": "01", "read": read, "error": CORRUPTED})
+        cases.append(
+            {"name": name, "recording": "first", "object": key, "at": at, "xor": "01", "read": read, "error": CORRUPTED}
+        )
 
     damage("a byte of the manifest", "recordings/first/latest.json", 100, "open")
     for info in toc.frames:
@@ -461,7 +474,11 @@ def archive() -> Vector:
 def _same_length(pack: bytes, info: FrameInfo) -> bytes:
     """Another sound frame of the same compressed and raw size: raw blocks do not depend on their content."""
     raw = bytes(info.raw)
-    head = b"\x28\xb5\x2f\xfd" + (b"\x60" + struct.pack("<H", info.raw - 256) if 256 <= info.raw < 65792 else b"\xa0" + struct.pack("<I", info.raw))
+    head = b"\x28\xb5\x2f\xfd" + (
+        b"\x60" + struct.pack("<H", info.raw - 256)
+        if 256 <= info.raw < 65792
+        else b"\xa0" + struct.pack("<I", info.raw)
+    )
     # One RLE block, the rest of the length as empty raw blocks; no checksum.
     block = ((info.raw << 3) | 2).to_bytes(3, "little") + b"\0"
     spare = info.length - len(head) - len(block)
@@ -472,7 +489,9 @@ def _same_length(pack: bytes, info: FrameInfo) -> bytes:
     pad = spare - 3 * (empty + 1)
     if pad:
         # A raw block of one byte takes four bytes: take them off the RLE block.
-        block = (((info.raw - pad) << 3) | 2).to_bytes(3, "little") + b"\0" + pad * ((1 << 3).to_bytes(3, "little") + b"\0")
+        block = (
+            (((info.raw - pad) << 3) | 2).to_bytes(3, "little") + b"\0" + pad * ((1 << 3).to_bytes(3, "little") + b"\0")
+        )
         empty = (info.length - len(head) - len(block)) // 3 - 1
         pad = info.length - len(head) - len(block) - 3 * (empty + 1)
         assert pad == 0

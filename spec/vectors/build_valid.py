@@ -122,7 +122,9 @@ ROWS: dict[str, tuple[Row, Any]] = {
         {"map": [["tokens", {"int": "12"}], ["model", "m"]]},
     ),
     "an error with a response of 70000 bytes": (
-        row(300, kind="model", status=1, response_size=70000, response_digest=digest(bytes(70000)), response_encoding=3),
+        row(
+            300, kind="model", status=1, response_size=70000, response_digest=digest(bytes(70000)), response_encoding=3
+        ),
         None,
     ),
     "an empty response is not an absent one": (
@@ -285,7 +287,12 @@ def tiny_pack() -> bytes:
     builder, compress = PackBuilder(ORIGIN), Compressor()
     literal = b"request"
     builder.add(
-        FrameKind.LITERAL, compress(literal), raw=len(literal), first=0, count=len(literal), digest=short_digest(literal)
+        FrameKind.LITERAL,
+        compress(literal),
+        raw=len(literal),
+        first=0,
+        count=len(literal),
+        digest=short_digest(literal),
     )
     at = builder.add(FrameKind.RECORD, compress(raw), raw=len(raw), first=0, count=1, digest=short_digest(raw))
     page = pack_key(KeyEntry(row().key[:16], bytes(8), 0, at, 0, leaf_hash(data)[:16]))
@@ -350,7 +357,12 @@ def _entries() -> dict[str, tuple[TableShape, list[bytes]]]:
         for first in (0, 500, 1 << 33)
     ]
     blobs = sorted(pack_blob(BlobEntry(digest(b"%d" % i)[:16], i, i % 3)) for i in range(4))
-    return {"keys": (KEYS, keys), "records": (RECORDS, frames_), "literals": (LITERALS, literals), "blobs": (BLOBS, blobs)}
+    return {
+        "keys": (KEYS, keys),
+        "records": (RECORDS, frames_),
+        "literals": (LITERALS, literals),
+        "blobs": (BLOBS, blobs),
+    }
 
 
 def tables() -> Vector:
