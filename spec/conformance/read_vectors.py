@@ -1,6 +1,6 @@
 """Read every vector with a reader that shares no code with the library: ``python spec/conformance/read_vectors.py``.
 
-Prints what it did and exits with 1 where something is not as the vectors say. `rpk.py` beside it is the reader.
+Prints what it did and exits with 1 where something is not as the vectors say. `rpk.py` and `rpk_archive.py` beside it are the reader.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 
 import rpk
+import rpk_archive
 from rpk import Refused, digest, need
 
 VECTORS = Path(__file__).parent.parent / "vectors"
@@ -126,13 +127,13 @@ def merkle(case: Case) -> None:
 
 def manifest(case: Case) -> None:
     if "marker" in case:
-        rpk.parse_document(case["marker"].encode())
+        rpk_archive.parse_document(case["marker"].encode())
         return
-    found = rpk.parse_manifest(case["manifest"].encode())
+    found = rpk_archive.parse_manifest(case["manifest"].encode())
     if case.get("roots"):
         for segment in found["storage"]["segments"]:
             for number, (name, _, _) in rpk.TABLES.items():
-                rpk.inline_root(number, segment[name])
+                rpk_archive.inline_root(number, segment[name])
     same((found["digest"], found["content_digest"]), (case.get("digest"), case.get("content_digest")))
 
 
@@ -210,8 +211,8 @@ def archive(case: Case) -> None:
         damaged(case)
         return
     for key in ("replaypack.json",):
-        rpk.parse_document(tiny(key))
-    recording = rpk.Recording(tiny, case["name"])
+        rpk_archive.parse_document(tiny(key))
+    recording = rpk_archive.Recording(tiny, case["name"])
     same([recording.manifest[n] for n in ("digest", "content_digest")], [case["digest"], case["content_digest"]])
     for pack in recording.packs:
         raw = tiny(f"packs/{pack[:2]}/{pack}.rpk")
@@ -254,7 +255,7 @@ def damaged(case: Case) -> None:
             raw[case["at"] : case["at"] + len(change)] = change
         return bytes(raw)
 
-    recording = rpk.Recording(get, case["recording"])
+    recording = rpk_archive.Recording(get, case["recording"])
     if case["read"] == "packs":
         for pack in recording.packs:
             rpk.parse_pack(get(f"packs/{pack[:2]}/{pack}.rpk"))
