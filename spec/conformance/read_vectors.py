@@ -1,6 +1,7 @@
 """Read every vector with a reader that shares no code with the library: ``python spec/conformance/read_vectors.py``.
 
-Prints what it did and exits with 1 where something is not as the vectors say. `rpk.py` and `rpk_archive.py` beside it are the reader.
+Prints what it did and exits with 1 where something is not as the vectors say. `rpk.py` and `rpk_archive.py` beside it
+are the reader.
 """
 
 from __future__ import annotations
