@@ -158,7 +158,7 @@ def test_integers_beyond_the_digits_that_python_converts() -> None:
 
 
 @given(FINITE)
-@settings(max_examples=1500)
+@settings(max_examples=800)
 def test_floats_print_as_ecmascript(number: float) -> None:
     text = same_both_ways(number).decode()
     assert canonical_json([number]) == f"[{text}]".encode()
@@ -380,7 +380,7 @@ def test_a_deep_stack_changes_nothing() -> None:
 
 
 @given(st.one_of(CANONICAL, PLAIN_JSON))
-@settings(max_examples=600)
+@settings(max_examples=300)
 def test_fast_path_and_rules_agree(value: Any) -> None:
     expected = slow(value)
     assert canonical_json(value) == expected
@@ -393,11 +393,11 @@ def test_output_is_json_that_canonicalizes_to_itself(value: Any) -> None:
     text = canonical_json(value)
     if b"$" in text or re.search(rb"\de0[^0-9]|\de0\Z", text):
         return  # the extensions are no JSON that reads back to the same
-    assert canonical_json(json.loads(text)) == text
+    assert canonical_json(json.loads(text, parse_int=float)) == text  # a reader whose numbers are doubles
 
 
 @given(CLOSE, CLOSE)
-@settings(max_examples=2000)
+@settings(max_examples=1200)
 @example({"$bytes": ""}, b"")
 @example({"$$bytes": ""}, {"$bytes": ""})
 def test_equal_bytes_mean_equal_values(a: Any, b: Any) -> None:

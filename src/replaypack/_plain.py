@@ -27,10 +27,24 @@ import msgspec
 
 from replaypack.errors import CanonicalizationError, ReplaypackError, ValueEncodingError
 
-__all__ = ["MAX_DEPTH", "Census", "ErrorType", "Path", "on_fresh_stack", "pointer", "scan", "survey", "to_plain"]
+__all__ = [
+    "MAX_DEPTH",
+    "SAFE_INT",
+    "Census",
+    "ErrorType",
+    "Path",
+    "on_fresh_stack",
+    "pointer",
+    "scan",
+    "survey",
+    "to_plain",
+]
 
 MAX_DEPTH = 256
 """Containers that may be nested in one another. ``1`` has depth 0, ``[]`` has depth 1, ``[[1]]`` has depth 2."""
+
+SAFE_INT = 2**53
+"""Integers up to this magnitude are doubles, and print in digits."""
 
 _DEDUPE = 1024
 """Containers in one level from which shared ones are counted once, so that a cycle cannot grow without bound."""
@@ -50,7 +64,6 @@ _T = TypeVar("_T")
 _NoneType = type(None)
 _CONTAINERS = frozenset({dict, list, tuple})
 _PLAIN = frozenset({dict, list, tuple, str, int, float, bool, bytes, _NoneType})
-_SMALL_TYPES = _PLAIN - {float}
 _PLAIN_KEYS = frozenset({tuple, str, int, float, bool, bytes, _NoneType})
 _STR_ONLY = frozenset({str})
 _dict_values = dict.values
@@ -82,11 +95,11 @@ class Census:
 
     ``types`` and ``key_types``: the exact types present. ``keys``: the distinct map keys. ``count``: values seen.
     ``depth``: at least the depth of the value, and above MAX_DEPTH only if that is. ``low`` and ``high``: integers
-    that enclose every integer. ``float_level``: the deepest level (0 = the whole, 1 = its children) that holds a
-    float which may print otherwise than the C encoder prints it, -1 for none.
+    that enclose every integer. ``special_level``: the deepest level (0 = the whole, 1 = its children) that
+    may hold what the C encoder prints otherwise than canonical JSON (bytes, some numbers), -1 for none.
     """
 
-    __slots__ = ("count", "depth", "float_level", "foreign", "high", "key_types", "keys", "low", "types", "value")
+    __slots__ = ("count", "depth", "foreign", "high", "key_types", "keys", "low", "special_level", "types", "value")
 
     def __init__(self, value: object) -> None:
         self.value = value
@@ -97,7 +110,7 @@ class Census:
         self.low = 0
         self.high = 0
         self.count = 0
-        self.float_level = -1
+        self.special_level = -1
         self.foreign = False
 
 
@@ -119,17 +132,21 @@ def scan(value: object) -> Census:
             return _scan_levels(value)
     types = set(map(type, queue))
     key_types = set(map(type, keys))
-    if not types <= _SMALL_TYPES or not key_types <= _STR_ONLY:
+    if not types <= _PLAIN or not key_types <= _STR_ONLY:
         return _scan_levels(value)
     census = Census(value)
     census.types = types
     census.key_types = key_types
     census.keys = set(keys)
     census.count = census.depth = len(queue)
+    special = bytes in types
     if int in types:
         ints = [part for part in queue if type(part) is int]
         census.low = min(ints)
         census.high = max(ints)
+        special = special or census.low < -SAFE_INT or census.high > SAFE_INT
+    if special or (float in types and not _prints_alike([part for part in queue if type(part) is float])):
+        census.special_level = len(queue)
     return census
 
 
@@ -153,10 +170,14 @@ def _scan_levels(value: object) -> Census:
                 census.low = low
             if high > census.high:
                 census.high = high
+            if low < -SAFE_INT or high > SAFE_INT:
+                census.special_level = depth
         if float in here:
             floats = level if len(here) == 1 else [v for v in level if type(v) is float]
             if not _prints_alike(floats):
-                census.float_level = depth
+                census.special_level = depth
+        if bytes in here:
+            census.special_level = depth
         nested = here & _CONTAINERS
         if not nested:
             break
@@ -203,6 +224,8 @@ def _prints_alike(floats: list[float]) -> bool:
 
 def survey(value: object, error: ErrorType = ValueEncodingError) -> Census:
     """The census of ``value`` made plain. A caller who needs both key and payload makes one and hands it to both.
+
+    A census holds only as long as ``value`` does not change: use it up before anyone else gets hold of the value.
 
     Raises ``error`` with the JSON pointer of the first part that is outside the object table or deeper than
     MAX_DEPTH (which is how a value that contains itself is found).

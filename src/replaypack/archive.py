@@ -19,7 +19,7 @@ from ._read.index import Index
 from ._read.packs import PackReader
 from ._write.base import Seed, seed_from
 from ._write.journal import Leftover, find_leftovers, journal_directory, writer_is_alive
-from ._write.publish import ClaimMode, Publisher, new_id, now_rfc3339
+from ._write.publish import ClaimMode, Publisher, new_id, now_rfc3339, progress_of
 from .canonical import canonical_json
 from .errors import (
     ConflictError,
@@ -35,7 +35,6 @@ from .errors import (
 from .format.digests import digest
 from .format.manifest import Content, Manifest, Policy, check_metadata, encode_manifest, parse_manifest
 from .format.manifest import Storage as StorageSection
-from .format.merkle import MerkleTree
 from .format.names import LATEST, MARKER, check_name, latest_key, open_key, parse_locator, revision_key
 from .format.versions import CURRENT_VERSION, FORMAT, parse_document
 from .recorder import Recorder
@@ -293,8 +292,7 @@ class Archive:
         publisher.published = base_manifest.content.records if base_manifest is not None else 0
         return Recorder(
             publisher,
-            tree=base_manifest.merkle if base_manifest is not None else MerkleTree(),
-            counts=dict(base_manifest.content.counts) if base_manifest is not None else {},
+            progress=progress_of(base_manifest),
             sync=sync,
             flush_interval=flush_interval,
             seed=seed,
@@ -345,6 +343,7 @@ class Archive:
                 pack_pages=[],
                 segments=[],
                 literals=0,
+                inlines=0,
                 merkle_edge=[],
                 tombstones=[],
                 withheld=[],

@@ -14,13 +14,12 @@ from typing import Any
 import msgspec
 from blake3 import blake3
 
-from replaypack._plain import Census, Path, on_fresh_stack, pointer, survey
+from replaypack._plain import SAFE_INT, Census, Path, on_fresh_stack, pointer, survey
 from replaypack.errors import CanonicalizationError
 
 __all__ = ["canonical_json", "key_digest", "key_of_canonical"]
 
-_SAFE_INT = 2**53
-_C_TYPES = frozenset({dict, list, tuple, str, int, float, bool, type(None)})
+_SPECIAL = frozenset({int, float, bytes})
 _STR_ONLY = frozenset({str})
 _BYTES_MARKER = re.compile(r"\$+bytes\Z")
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -28,6 +27,8 @@ _PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 _ASTRAL = re.compile("[\U00010000-\U0010ffff]")
 _PRIVATE_UP = re.compile("[\ue000-\uffff]")
 _DIGITS = 4000  # Python converts at most 4300 digits at once unless told otherwise.
+
+_COPY = 16_384  # bytes up to which one copy is cheaper than hashing in steps
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 
@@ -38,29 +39,21 @@ def canonical_json(value: object, *, census: Census | None = None) -> bytes:
     Takes None, bool, int, float, str, bytes, lists, maps with string keys, and the objects of the table in spec
     chapter 02 (sets among them). Raises CanonicalizationError with the JSON pointer of the first part that has no
     canonical form: NaN, an infinity, a map key that is not a string, a surrogate pair in two halves, an object
-    outside the table, more than MAX_DEPTH nested containers.
+    outside the table, more than 256 nested containers.
 
     ``census`` is that of ``value`` from ``survey``, for a caller who has it already.
     """
     if census is None:
         census = survey(value, CanonicalizationError)
     value = census.value
-    if (
-        census.types <= _C_TYPES
-        and census.key_types <= _STR_ONLY
-        and census.low >= -_SAFE_INT
-        and census.high <= _SAFE_INT
-        and not _keys_need_care(census.keys)
-    ):
+    if census.key_types <= _STR_ONLY and not _keys_need_care(census.keys):
         try:
-            if census.float_level < 0:
+            if census.special_level < 0:
                 return _encode(value)
-            level = census.float_level
-            return on_fresh_stack(lambda: _encode(_with_numbers(value, level)))
-        except (_NotFinite, UnicodeEncodeError):
-            pass  # The walk below finds the place, or escapes the surrogate.
-        except RecursionError:
-            pass
+            level = census.special_level
+            return on_fresh_stack(lambda: _encode(_for_c(value, level)))
+        except (_NotFinite, UnicodeEncodeError, RecursionError):
+            pass  # The walk below names the place, escapes the surrogate, or gets a fresh stack.
     return on_fresh_stack(lambda: _slow(value))
 
 
@@ -75,7 +68,12 @@ def key_digest(kind: str, identity: object, *, census: Census | None = None) -> 
 
 def key_of_canonical(kind: str, canonical_identity: bytes) -> bytes:
     """``key_digest`` for a caller who holds the canonical JSON of the identity already."""
-    return blake3(b"[%b,%b]" % (_text(kind, None), canonical_identity)).digest()
+    if len(canonical_identity) < _COPY:
+        return blake3(b"[%b,%b]" % (_text(kind, None), canonical_identity)).digest()
+    hasher = blake3(b"[%b," % _text(kind, None))
+    hasher.update(canonical_identity)
+    hasher.update(b"]")
+    return hasher.digest()
 
 
 class _NotFinite(Exception):
@@ -91,44 +89,47 @@ def _keys_need_care(keys: set[Any]) -> bool:
     return not text.isascii() and _ASTRAL.search(text) is not None and _PRIVATE_UP.search(text) is not None
 
 
-def _with_numbers(value: Any, level: int) -> Any:
-    """A copy of ``value`` in which the floats down to ``level`` are replaced by what prints right in C."""
+def _for_c(value: Any, level: int) -> Any:
+    """A copy of ``value`` in which, down to ``level``, numbers and bytes are replaced by what prints right in C."""
     cls = type(value)
-    if cls is float:
-        return _c_number(value)
+    if cls in _SPECIAL:
+        return _special(value)
     if level == 0:
         return value
+    # Scalars are dealt with here rather than in a call of their own: most children are some.
     if cls is dict:
         result = {}
         for key, child in value.items():
             kind = type(child)
-            if kind is float:
-                result[key] = _c_number(child)
-            elif kind is dict or kind is list or kind is tuple:
-                result[key] = _with_numbers(child, level - 1)
+            if kind is dict or kind is list or kind is tuple:
+                result[key] = _for_c(child, level - 1)
             else:
-                result[key] = child
+                result[key] = _special(child) if kind in _SPECIAL else child
         return result
     if cls is list or cls is tuple:
         items = []
         for child in value:
             kind = type(child)
-            if kind is float:
-                items.append(_c_number(child))
-            elif kind is dict or kind is list or kind is tuple:
-                items.append(_with_numbers(child, level - 1))
+            if kind is dict or kind is list or kind is tuple:
+                items.append(_for_c(child, level - 1))
             else:
-                items.append(child)
+                items.append(_special(child) if kind in _SPECIAL else child)
         return items
     return value
 
 
-def _c_number(number: float) -> object:
-    if number.is_integer() and -_SAFE_INT <= number <= _SAFE_INT:
-        return int(number)
-    if number - number != 0.0:
-        raise _NotFinite
-    return msgspec.Raw(_float_text(number).encode())
+def _special(value: int | float | bytes) -> object:
+    if type(value) is int:
+        return value if -SAFE_INT <= value <= SAFE_INT else msgspec.Raw(_int_text(value).encode())
+    if type(value) is float:
+        if value - value != 0.0:
+            raise _NotFinite
+        return msgspec.Raw(_float_text(value).encode())
+    return msgspec.Raw(_bytes_text(value))
+
+
+def _bytes_text(value: Any) -> bytes:
+    return b'{"$bytes":"%b"}' % b64encode(value)
 
 
 def _slow(value: Any) -> bytes:
@@ -158,7 +159,7 @@ def _write(value: Any, out: list[bytes], path: Path) -> None:
             raise CanonicalizationError("NaN and infinities have no canonical form", path=pointer(path))
         out.append(_float_text(value).encode())
     elif cls is bytes:
-        out.append(b'{"$bytes":"%b"}' % b64encode(value))
+        out.append(_bytes_text(value))
     else:
         out.append(b"null" if value is None else b"true" if value else b"false")
 
@@ -215,7 +216,7 @@ def _text(text: str, path: Path) -> bytes:
 
 def _int_text(number: int) -> str:
     """As the double of the same value prints; an integer that no double holds prints its digits and ``e0``."""
-    if -_SAFE_INT <= number <= _SAFE_INT:
+    if -SAFE_INT <= number <= SAFE_INT:
         return str(number)
     try:
         double = float(number)

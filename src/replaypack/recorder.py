@@ -21,8 +21,8 @@ from ._plain import survey
 from ._write.base import External, Seed
 from ._write.journal import JournalFile, journal_directory
 from ._write.literals import LARGE, LiteralStream, Splitter
-from ._write.publish import Publisher
-from ._write.segment import PACK_TARGET, RECORD_FRAME, SegmentBuilder, pending_key
+from ._write.publish import Progress, Publisher
+from ._write.segment import PACK_TARGET, RECORD_FRAME, SegmentBuilder
 from .canonical import canonical_json, key_of_canonical
 from .errors import (
     JournalError,
@@ -36,11 +36,11 @@ from .errors import (
 from .format.digests import digest
 from .format.journal import JOURNAL_VERSION, JournalHead, encode_record
 from .format.manifest import Manifest, State, error_note
-from .format.merkle import MerkleTree, leaf_hash
+from .format.merkle import leaf_hash
 from .format.recipe import encode_ops
-from .format.record_frame import encode_entry
+from .format.record_frame import Entry, encode_frame, stored_row
 from .format.row import ABSENT_DIGEST, FLAGS, INLINE_LIMIT, STATUSES, BlobRef, Row, discriminator, encode_row
-from .format.table import BlobEntry, pack_blob
+from .format.table import INLINE_SPACE, BlobEntry, pack_blob, pack_key
 from .values import ABSENT, ENCODING_NONE, payload_pieces
 
 __all__ = ["Recorder"]
@@ -49,7 +49,8 @@ __all__ = ["Recorder"]
 _MAX_WAITING = 48 << 20
 #: Bytes of finished segments that may wait for a store that fails before `append` raises.
 _MAX_STUCK = 64 << 20
-#: Blobs from this size on are listed by digest.
+#: Responses from this size on are listed by digest. Requests are found by reading rows: listing them would cost
+#: more than any other table.
 _LISTED = 4096
 _MAX_BLOB = 1 << 31
 
@@ -66,15 +67,15 @@ class Recorder:
         self,
         publisher: Publisher,
         *,
-        tree: MerkleTree,
-        counts: dict[str, int],
+        progress: Progress,
         seed: Seed,
         sync: Literal["flush", "record"] = "flush",
         flush_interval: float | None = 5.0,
     ) -> None:
         self._publisher = publisher
-        self._tree = tree
-        self._counts = counts
+        self._tree = progress.tree
+        self._counts = progress.counts
+        self._inlines = progress.inlines
         self._sync_records = sync == "record"
         self._stream = LiteralStream(seed.end)
         self._splitter = Splitter(self._stream)
@@ -82,16 +83,16 @@ class Recorder:
             self._splitter.learn(pieces, ranges)
         self._lock = threading.Lock()
         self._pid = os.getpid()
-        self._frame = bytearray()
+        self._frame: list[Entry] = []
+        self._frame_size = 0
         self._frame_keys = bytearray()
-        self._frame_first = tree.count
         self._journal_number = 0
         self._journal_directory = journal_directory(publisher.storage)
         self._journal = self._new_journal(seed.external)
         self._closed = False
         self._failure: ReplaypackError | None = None
         self._manifest: Manifest | None = None
-        builder = SegmentBuilder(tree.count)
+        builder = SegmentBuilder(progress.tree.count, progress.inlines)
         for external in seed.external:
             builder.add_external(*external)
         self._worker = _Worker(self, publisher, builder, flush_interval)
@@ -182,8 +183,8 @@ class Recorder:
         splitter = self._splitter
         starts_frame = not self._frame
         if starts_frame:
-            self._frame_first = seq
             splitter.horizon = splitter.written
+            splitter.inlines.begin_frame(INLINE_SPACE + self._inlines)
         recipes = b"".join([encode_ops(splitter.recipe(pieces)) for pieces in p.recipes])
         row = encode_row(
             Row(
@@ -206,7 +207,7 @@ class Recorder:
                 p.response.digest,
             )
         )
-        entry = encode_entry(row, recipes, p.inline)
+        entry = Entry(stored_row(row, p.inline), recipes, p.inline)
         try:
             self._journal.append(encode_record(entry, self._stream.take_fresh(), starts_frame=starts_frame))
             if self._sync_records:
@@ -215,15 +216,20 @@ class Recorder:
             self._failure = error
             raise
         leaf = leaf_hash(row)
-        self._frame_keys += pending_key(p.key, discriminator(scope), seq, len(self._frame), leaf)
-        self._frame += entry
+        self._frame_keys += pack_key(p.key, discriminator(scope), seq)
+        self._frame.append(entry)
+        self._frame_size += len(entry.row) + len(recipes) + 12
+        if p.inline:
+            self._frame_size += len(p.inline)
+            splitter.inlines.note(INLINE_SPACE + self._inlines, p.inline)
+            self._inlines += len(p.inline)
         self._tree.add(leaf)
         self._counts[p.kind] = self._counts.get(p.kind, 0) + 1
         for blob, role in p.listed:
             self._worker.put(("blob", pack_blob(BlobEntry(blob[:16], seq, role))), 0)
         if self._stream.closed:
             self._hand_over_literals()
-        if len(self._frame) >= RECORD_FRAME:
+        if self._frame_size >= RECORD_FRAME:
             self._close_frame()
             if self._worker.segment_size >= PACK_TARGET:
                 self._close_segment(publish=True)
@@ -236,21 +242,22 @@ class Recorder:
 
     def _close_frame(self) -> None:
         if self._frame:
-            raw, keys = bytes(self._frame), bytes(self._frame_keys)
-            first, count = self._frame_first, self._tree.count - self._frame_first
-            self._worker.put(("record", first, count, raw, keys), len(raw) + len(keys))
-            self._frame, self._frame_keys = bytearray(), bytearray()
+            self._worker.put(("record", self._frame, bytes(self._frame_keys)), self._frame_size)
+            self._frame, self._frame_keys, self._frame_size = [], bytearray(), 0
 
     def _close_segment(self, *, publish: bool) -> None:
         """Close frames and segment, so that what was appended so far can be published. Holds the lock."""
         self._close_frame()
         self._stream.cut()
         self._hand_over_literals()
-        state = (MerkleTree(self._tree.count, self._tree.edge), dict(self._counts), self._stream.end)
+        state = self._progress().copy()
         old = self._journal
         if publish:
             self._journal = self._new_journal()
         self._worker.put(("finish", state, old if publish else None), 0)
+
+    def _progress(self) -> Progress:
+        return Progress(self._tree, self._counts, self._stream.end, self._inlines)
 
     def _new_journal(self, external: Iterable[External] = ()) -> JournalFile:
         p = self._publisher
@@ -264,6 +271,7 @@ class Recorder:
             number=self._journal_number,
             first=self._tree.count,
             literals=self._stream.end,
+            inlines=self._inlines,
             external=[(e.first, e.raw, e.digest, e.pack.digest, e.pack.size, *e.at) for e in external],
             content=msgspec.to_builtins(p.template),
         )
@@ -307,9 +315,9 @@ class Recorder:
             if self._worker.unpublished(self._tree.count):
                 self._close_segment(publish=False)
             self._closed = True
-            tree, counts, literals = self._tree, dict(self._counts), self._stream.end
+            progress = self._progress()
         try:
-            self._manifest = self._worker.seal(state, error, tree, counts, literals)
+            self._manifest = self._worker.seal(state, error, progress)
         except PublishError:
             self._journal.close(delete=False)
             raise
@@ -454,9 +462,8 @@ def _prepare(
             inline = b"".join(pieces)
         else:
             recipes.append(pieces)
-    for ref, role in ((request_ref, 0), (identity_ref, 1), (response_ref, 2)):
-        if ref is not None and ref.size >= _LISTED:
-            listed.append((ref.digest, role))
+    if response_ref.size >= _LISTED:
+        listed.append((response_ref.digest, 2))
     bits = 0
     for flag in flags:
         if flag not in FLAGS:
@@ -569,14 +576,14 @@ class _Worker(threading.Thread):
         self._stuck = 0
         #: Journals of segments that are uploaded and stand in no manifest yet, and the state after them.
         self._unwritten: list[JournalFile] = []
-        self._state: tuple[MerkleTree, dict[str, int], int] | None = None
+        self._state: Progress | None = None
         self.segment_size = 0
 
     # Called by the recorder's threads
 
     def put(self, item: tuple[Any, ...], size: int) -> None:
         if item[0] == "finish":
-            self._handed = item[1][0].count
+            self._handed = item[1].tree.count
         with self._room:
             self._waiting += size
         self._queue.put((*item, size))
@@ -601,11 +608,9 @@ class _Worker(threading.Thread):
         """Wait until everything put so far is published; raises `PublishError`."""
         self._ask("drain")
 
-    def seal(
-        self, state: State, error: dict[str, Any] | None, tree: MerkleTree, counts: dict[str, int], literals: int
-    ) -> Manifest:
+    def seal(self, state: State, error: dict[str, Any] | None, progress: Progress) -> Manifest:
         """Publish the rest and commit the revision; the thread ends."""
-        result: Manifest = self._ask("seal", state, error, tree, counts, literals)
+        result: Manifest = self._ask("seal", state, error, progress)
         return result
 
     def stop(self) -> None:
@@ -666,7 +671,8 @@ class _Worker(threading.Thread):
         what = item[0]
         builder = self._builder
         if what == "record":
-            builder.add_record_frame(*item[1:5])
+            builder.add_record_frame(len(item[1]), encode_frame(item[1]))
+            builder.add_keys(item[2])
         elif what == "literal":
             builder.add_literal_frame(*item[1:3])
         elif what == "large":
@@ -676,10 +682,9 @@ class _Worker(threading.Thread):
             return False
         elif what == "finish":
             _, state, journal, _ = item
-            tree, _, _ = state
             self._pending.append((builder, state, journal))
             self._stuck += builder.size
-            self._builder = SegmentBuilder(tree.count)
+            self._builder = SegmentBuilder(state.tree.count, state.inlines)
             self.segment_size = 0
             if journal is not None:
                 self._try(self._publish)
@@ -742,7 +747,7 @@ class _Worker(threading.Thread):
         if not self._unwritten or self._state is None:
             return
         self._publisher.merge_live()
-        self._publisher.publish_checkpoint(*self._state)
+        self._publisher.publish_checkpoint(self._state)
         self._drop_journals()
 
     def _drop_journals(self) -> None:
@@ -750,14 +755,12 @@ class _Worker(threading.Thread):
             journal.close(delete=True)
         self._unwritten.clear()
 
-    def _commit(
-        self, state: State, error: dict[str, Any] | None, tree: MerkleTree, counts: dict[str, int], literals: int
-    ) -> Manifest:
+    def _commit(self, state: State, error: dict[str, Any] | None, progress: Progress) -> Manifest:
         self._upload_pending()
         publisher = self._publisher
         publisher.merge_all()
         cause: Any = {"create": "seal", "append": "append", "replace": "replace"}[publisher.mode]
-        manifest = publisher.commit(cause, state, tree, counts, literals, error, publisher.previous)
+        manifest = publisher.commit(cause, state, progress, error)
         self._drop_journals()
         return manifest
 

@@ -309,8 +309,8 @@ class Recording:
     def _find_in(self, key: bytes, scope: str | None, nth: int) -> tuple[Record | None, bool]:
         prefix = key[:16] + discriminator(scope)
         index = self._index
-        for segment, entry in index.entries(prefix, nth):
-            found = index.record(segment, entry)
+        for segment, entry, ref in index.entries(prefix, nth):
+            found = index.record(segment, entry, ref)
             if found.row.key == key and found.row.scope == scope:
                 return Record(self, found), True
             break
@@ -320,8 +320,8 @@ class Recording:
             return None, next(index.entries(prefix), None) is not None
         # Another key or scope shares the truncated digests: only the rows tell.
         hits = 0
-        for segment, entry in index.entries(prefix):
-            found = index.record(segment, entry)
+        for segment, entry, ref in index.entries(prefix):
+            found = index.record(segment, entry, ref)
             if found.row.key == key and found.row.scope == scope:
                 if hits == nth:
                     return Record(self, found), True
@@ -331,8 +331,9 @@ class Recording:
     def _read_near(self) -> None:
         if not self._near_read:
             self._near_read = True
-            for segment in self._index.segments:
-                segment.near()
+            # With several segments their pages are read together, in one round; ranges one by one would take more.
+            if len(self._index.segments) == 1:
+                self._index.segments[0].near()
 
     def count(self, kind: str | None = None, identity: object = ABSENT, *, key: str | bytes | None = None) -> int:
         """How many records there are: all, of a kind, or of one call (in any scope)."""
@@ -355,10 +356,10 @@ class Recording:
             raise UsageError(f"there is no record {seq}: the recording has {len(self)}, counted from 0")
         for entry, frame in self._index.frames(seq):
             [records] = self._index.read_frames([frame])
-            for found in _found(records):
-                if found.row.seq == seq:
-                    return Record(self, found)
-            raise FormatError(f"record {seq} is not in its frame of {entry.items}", where=frame.where)
+            row, data, inline = records.record(seq - entry.first)
+            if row.seq != seq:
+                raise FormatError(f"record {seq} is not in its frame of {entry.items}", where=frame.where)
+            return Record(self, Found(row, data, inline, records, seq - entry.first))
         raise FormatError(f"no frame holds record {seq}", where=self.locator)
 
     def blob(self, digest_: str) -> bytes:
@@ -477,7 +478,7 @@ class Recording:
 
     def _recipe(self, found: Found, role: str) -> list[Range]:
         row = found.row
-        recipes = found.frame.recipes(found.place)
+        recipes = found.frame.recipes(found.number)
         roles = [name for name in ("request", "identity") if getattr(row, name) is not None]
         if found.inline is None and row.response_encoding:
             roles.append("response")
@@ -521,9 +522,8 @@ def _take(frames: Iterator[tuple[FrameEntry, Frame]], count: int) -> list[tuple[
 
 
 def _found(frame: RecordFrame) -> Iterator[Found]:
-    for place in frame.places():
-        row, data, entry = frame.entry(place)
-        yield Found(row, data, entry.inline, frame, place)
+    for number, (row, data, inline) in enumerate(frame.records()):
+        yield Found(row, data, inline, frame, number)
 
 
 def _blob_ref(row: Row, role: str) -> BlobRef | None:

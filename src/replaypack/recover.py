@@ -15,18 +15,18 @@ import msgspec
 from ._read.cache import Cache
 from ._read.index import Index
 from ._read.packs import PackReader
-from ._write.journal import Leftover, find_leftovers, journal_directory
+from ._write.journal import Leftover, find_leftovers, journal_directory, remove_unnamed
 from ._write.literals import LARGE, LiteralStream
-from ._write.publish import Publisher
-from ._write.segment import PACK_TARGET, SegmentBuilder, pending_key
+from ._write.publish import Progress, Publisher, progress_of
+from ._write.segment import PACK_TARGET, SegmentBuilder
 from .errors import ConflictError, FormatError, JournalError, ReplaypackError
 from .format.journal import JournalHead, JournalRecord
 from .format.manifest import Content, Manifest, PackRef, parse_manifest
-from .format.merkle import MerkleTree, leaf_hash
+from .format.merkle import leaf_hash
 from .format.names import open_key, revision_key
-from .format.record_frame import split_entry
+from .format.record_frame import Entry, encode_frame
 from .format.row import discriminator, parse_stored_row
-from .format.table import BlobEntry, Location, pack_blob
+from .format.table import BlobEntry, Location, pack_blob, pack_key
 
 if TYPE_CHECKING:
     from .archive import Archive
@@ -50,7 +50,9 @@ def recover(archive: Archive, *, keep_journals: bool = False) -> Iterator[Recove
     Journals of living recorders are left alone. A journal that cannot be used is reported, kept, and does not
     stop the others.
     """
-    leftovers, broken = find_leftovers(journal_directory(archive.storage))
+    directory = journal_directory(archive.storage)
+    remove_unnamed(directory)
+    leftovers, broken = find_leftovers(directory)
     for path, error in broken:
         yield Recovered("?", 0, 0, str(path), error)
     for leftover in leftovers:
@@ -156,13 +158,11 @@ class _Rebuilt:
 
     def __init__(self, publisher: Publisher, base: Manifest | None) -> None:
         self.publisher = publisher
-        self.tree = base.merkle if base is not None else MerkleTree()
-        self.counts: dict[str, int] = dict(base.content.counts) if base is not None else {}
-        self.stream = LiteralStream(base.storage.literals if base is not None else 0)
-        self._builder = SegmentBuilder(self.tree.count)
-        self._frame = bytearray()
+        self.tree, self.counts, literals, self._inlines = progress_of(base)
+        self.stream = LiteralStream(literals)
+        self._builder = SegmentBuilder(self.tree.count, self._inlines)
+        self._frame: list[Entry] = []
         self._keys = bytearray()
-        self._first = self.tree.count
 
     def map(self, head: JournalHead) -> None:
         """Map the frames of other recordings in that the recorder reused."""
@@ -177,18 +177,16 @@ class _Rebuilt:
             self._close_frame()
             if self._builder.size >= PACK_TARGET:
                 self.finish()
-        entry, _ = split_entry(record.entry, 0, where=where)
-        row, data = parse_stored_row(entry.row, entry.inline, where=where)
+        row, data = parse_stored_row(record.entry.row, record.entry.inline, where=where)
         if row.seq != self.tree.count:
             raise FormatError(f"record {row.seq} follows record {self.tree.count - 1}", where=where)
-        leaf = leaf_hash(data)
-        self._keys += pending_key(row.key, discriminator(row.scope), row.seq, len(self._frame), leaf)
-        self._frame += record.entry
-        self.tree.add(leaf)
+        self._keys += pack_key(row.key, discriminator(row.scope), row.seq)
+        self._frame.append(record.entry)
+        self._inlines += len(record.entry.inline or b"")
+        self.tree.add(leaf_hash(data))
         self.counts[row.kind] = self.counts.get(row.kind, 0) + 1
-        for role, blob in enumerate((row.request, row.identity, row.response)):
-            if blob is not None and blob.size >= 4096:
-                self._builder.add_blob(pack_blob(BlobEntry(blob.digest[:16], row.seq, role)))
+        if row.response_size >= 4096:
+            self._builder.add_blob(pack_blob(BlobEntry(row.response_digest[:16], row.seq, 2)))
         # What a record added was appended in several parts; only parts of `LARGE` bytes and more were set apart,
         # and one that large among smaller ones cannot be told here. It is stored like the others then.
         for start in range(0, len(record.literals), LARGE - 1):
@@ -203,11 +201,9 @@ class _Rebuilt:
 
     def _close_frame(self) -> None:
         if self._frame:
-            self._builder.add_record_frame(
-                self._first, self.tree.count - self._first, bytes(self._frame), bytes(self._keys)
-            )
-            self._frame, self._keys = bytearray(), bytearray()
-        self._first = self.tree.count
+            self._builder.add_record_frame(len(self._frame), encode_frame(self._frame))
+            self._builder.add_keys(bytes(self._keys))
+            self._frame, self._keys = [], bytearray()
 
     def finish(self) -> None:
         """Close the segment."""
@@ -216,7 +212,7 @@ class _Rebuilt:
         self._hand_over()
         if self._builder.count:
             self.publisher.add_segment(self._builder)
-        self._builder = SegmentBuilder(self.tree.count)
+        self._builder = SegmentBuilder(self.tree.count, self._inlines)
 
     def commit(self) -> tuple[str, Manifest] | None:
         """Publish the revision; None where the recorder left no record at all and the claim stays as it is."""
@@ -225,9 +221,8 @@ class _Rebuilt:
         publisher.merge_all()
         note: dict[str, Any] = {"type": "Interrupted", "message": "the recorder died; recovered from its journal"}
         try:
-            manifest = publisher.commit(
-                "recover", "incomplete", self.tree, self.counts, self.stream.end, note, publisher.previous
-            )
+            progress = Progress(self.tree, self.counts, self.stream.end, self._inlines)
+            manifest = publisher.commit("recover", "incomplete", progress, note)
         except ConflictError as conflict:
             sibling = conflict.sibling or ""
             return sibling, parse_manifest(publisher.storage.get(revision_key(sibling, 1)), where=sibling)

@@ -14,8 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from replaypack._plain import MAX_DEPTH, Census, Path, on_fresh_stack, pointer, scan, survey
-from replaypack._plain import to_plain as to_plain
+from replaypack._plain import MAX_DEPTH, Census, Path, on_fresh_stack, pointer, scan, survey, to_plain
 from replaypack.errors import FormatError, ValueEncodingError
 
 __all__ = [
@@ -53,6 +52,7 @@ _GLUE = 1024  # bytes: what is smaller is glued to its neighbours
 _DIVIDE = 8192  # bytes: an element of a list from this size on is looked into
 _LEVELS = 6  # containers that are looked into, counted from the top
 _MANY = 64  # entries: a map with more is split in C, one piece per entry
+_TINY = 64  # bytes: very many elements that are smaller on average are taken in runs
 
 _encode_c = msgspec.msgpack.Encoder().encode
 
@@ -317,12 +317,16 @@ def _place(part: bytes, pieces: list[bytes], glue: list[bytes]) -> None:
 
 
 def _place_all(parts: list[bytes], pieces: list[bytes], glue: list[bytes]) -> None:
-    """One piece each, or all of them as glue when together they are small."""
-    if len(parts) < _MANY and sum(map(len, parts)) < _GLUE:
+    """One piece each; as glue when all are small together; in runs when there are very many of a few bytes."""
+    total = sum(map(len, parts))
+    if total < _GLUE and len(parts) < _MANY:
         glue.extend(parts)
-    else:
-        _flush(pieces, glue)
-        pieces.extend(parts)
+        return
+    _flush(pieces, glue)
+    if len(parts) > 4 * _MANY and total < _TINY * len(parts):
+        # Runs are counted from the first, so that appending to the list leaves all but the last as they were.
+        parts = [b"".join(parts[start : start + _MANY]) for start in range(0, len(parts), _MANY)]
+    pieces.extend(parts)
 
 
 def _flush(pieces: list[bytes], glue: list[bytes]) -> None:

@@ -90,7 +90,7 @@ def main(directory: str, rounds: int, seed: int) -> None:
         acknowledged = numbers[-1] + 1 if numbers else before
         results = list(recover(archive))
         assert all(result.error is None for result in results), results
-        assert not list(Path(directory, "journal").glob("*.rpj"))
+        assert not list(Path(directory, "journal").glob("*"))
         items = list(calls(200, seed * 1000 + number))
         before = check(archive, name, acknowledged, items, before)
         totals["rounds"] += 1

@@ -41,9 +41,9 @@ def test_killed_at_random_moments(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     totals = json.loads(done.stdout)
     assert totals["rounds"] == 200
-    assert totals["killed"] >= 50
-    assert totals["acknowledged"] > 1000
-    assert totals["recovered"] > 100
+    assert totals["killed"] >= 20
+    assert totals["acknowledged"] > 100
+    assert totals["recovered"] > 10
 
 
 class Failing(MemoryStorage):

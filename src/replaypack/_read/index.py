@@ -9,21 +9,24 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 from replaypack.errors import FormatError
 from replaypack.format.manifest import Manifest, PackRef, PageRef, Segment, parse_pack_page, read_root
-from replaypack.format.merkle import leaf_hash
 from replaypack.format.names import pack_key_of
 from replaypack.format.record_frame import RecordFrame
 from replaypack.format.row import Row
 from replaypack.format.table import (
     BLOBS,
+    INLINE_SPACE,
     KEYS,
     LITERALS,
     RECORDS,
     FrameEntry,
+    FrameRef,
     KeyEntry,
+    KeyPage,
     Location,
     Root,
     TableShape,
@@ -47,7 +50,7 @@ class Found(NamedTuple):
     row_bytes: bytes
     inline: bytes | None
     frame: RecordFrame
-    place: int
+    number: int
 
 
 def _after(prefix: bytes) -> bytes | None:
@@ -87,7 +90,8 @@ class SegmentIndex:
         root = self.root(shape)
         at = root.locations[number]
         pack = self.pack(at, where=f"root of {shape.name}")
-        return Frame(pack, at, root.page_count(number) * shape.width, None)
+        # A page of keys ends with a dictionary of frames, whose size only the page itself tells.
+        return Frame(pack, at, None if shape is KEYS else root.page_count(number) * shape.width, None)
 
     def near(self) -> None:
         """Read the near range where there is one."""
@@ -118,15 +122,22 @@ class Index:
                 raise FormatError("a segment names a pack that the manifest does not", where="manifest")
         self.packs = packs
         self.segments = [SegmentIndex(packs, segment, reader, cache) for segment in storage.segments]
-        self._records = manifest.content.records
+        self._inline_starts = [segment.inline_first for segment in storage.segments]
         self._literal_starts: list[tuple[int, SegmentIndex]] | None = None
         self._lock = threading.Lock()
 
     # Pages
 
+    def key_pages(self, wanted: Sequence[tuple[SegmentIndex, int]]) -> list[KeyPage]:
+        """Return several pages of ``keys``, those not in the cache read together."""
+        return self._pages([(segment, KEYS, number) for segment, number in wanted])
+
     def pages(self, wanted: Sequence[tuple[SegmentIndex, TableShape, int]]) -> list[bytes]:
-        """Return the entries of several pages, those not in the cache read together."""
-        result: list[bytes | None] = []
+        """Return the entries of several pages of other tables, those not in the cache read together."""
+        return self._pages(wanted)
+
+    def _pages(self, wanted: Sequence[tuple[SegmentIndex, TableShape, int]]) -> list[Any]:
+        result: list[Any] = []
         missing: list[int] = []
         frames: list[Frame] = []
         for segment, shape, number in wanted:
@@ -139,10 +150,11 @@ class Index:
         for index, frame, raw in zip(missing, frames, self.reader.read(frames) if frames else (), strict=True):
             segment, shape, number = wanted[index]
             root = segment.root(shape)
-            rows = parse_page(shape, raw, root.page_count(number), root.digests[number], where=frame.where)
-            self.cache.put((frame.pack.digest, frame.at.offset), rows, len(rows))
-            result[index] = rows
-        return result  # type: ignore[return-value]
+            make = KeyPage if shape is KEYS else partial(parse_page, shape)
+            page = make(raw, root.page_count(number), root.digests[number], where=frame.where)
+            self.cache.put((frame.pack.digest, frame.at.offset), page, len(raw))
+            result[index] = page
+        return result
 
     # Keys
 
@@ -152,7 +164,7 @@ class Index:
         The pages where the runs start (and, for counts, end) are read in one go. A prefix that a segment does
         not have gives an empty run; without ``ends`` the end is None, and the start may be that of an empty run.
         """
-        plan: list[tuple[SegmentIndex, TableShape, int]] = []
+        plan: list[tuple[SegmentIndex, int]] = []
         queries: list[tuple[int, SegmentIndex, bytes | None, int]] = []
         for number, prefix in enumerate(prefixes):
             after = _after(prefix) if ends else None
@@ -165,8 +177,8 @@ class Index:
         for _, segment, _, page in queries:
             if page >= 0 and (id(segment), page) not in places:
                 places[(id(segment), page)] = len(plan)
-                plan.append((segment, KEYS, page))
-        rows = self.pages(plan)
+                plan.append((segment, page))
+        rows = [page.rows for page in self.key_pages(plan)]
         answers: list[list[tuple[SegmentIndex, int, int | None]]] = [[] for _ in prefixes]
         step = 2 if ends else 1
         for at in range(0, len(queries), step):
@@ -194,10 +206,11 @@ class Index:
         """How many entries of ``keys`` begin with each prefix (16 bytes: a key; 24: with its discriminator)."""
         return [sum((end or 0) - start for _, start, end in runs) for runs in self._bounds(prefixes, ends=True)]
 
-    def entries(self, prefix: bytes, nth: int = 0) -> Iterator[tuple[SegmentIndex, KeyEntry]]:
-        """Yield the entries that begin with ``prefix`` from number ``nth`` on, in recording order.
+    def entries(self, prefix: bytes, nth: int = 0) -> Iterator[tuple[SegmentIndex, KeyEntry, FrameRef]]:
+        """Yield the entries that begin with ``prefix``, from number ``nth`` on, with the frames they lie in.
 
-        The pages where the runs start are read together; further ones as the iteration reaches them.
+        The order is that of the recording. The pages where the runs start are read together; further ones as the
+        iteration reaches them.
         """
         [runs] = self._bounds([prefix], ends=nth > 0)
         size = len(prefix)
@@ -214,33 +227,24 @@ class Index:
                 # The first entry of a page stands in the root: no need to read a page to see that a run ended.
                 if within == 0 and root.fences[page][:size] != prefix:
                     break
-                [rows] = self.pages([(segment, KEYS, page)])
-                if rows[within * width : within * width + size] != prefix:
+                [found] = self.key_pages([(segment, page)])
+                if found.rows[within * width : within * width + size] != prefix:
                     break
-                yield segment, unpack_key(rows, within * width)
+                entry = unpack_key(found.rows, within * width)
+                yield segment, entry, found.frame_of(entry.seq)
                 position += 1
 
     # Record frames
 
-    def record(self, segment: SegmentIndex, entry: KeyEntry) -> Found:
+    def record(self, segment: SegmentIndex, entry: KeyEntry, ref: FrameRef) -> Found:
         """Read the record that an entry of ``keys`` names and check it against the entry."""
-        pack = segment.pack(entry.frame, where="page of keys")
-        frame = self._record_frame(Frame(pack, entry.frame, None, None))
-        row, data, stored = frame.entry(entry.place)
-        if leaf_hash(data)[:16] != entry.leaf or row.seq != entry.seq:
+        pack = segment.pack(ref.frame, where="page of keys")
+        [frame] = self.read_frames([Frame(pack, ref.frame, None, ref.digest)])
+        number = entry.seq - ref.first
+        row, data, inline = frame.record(number)
+        if row.seq != entry.seq or row.key[:16] != entry.key:
             raise FormatError(f"record {entry.seq} does not match its entry in keys", where=frame.where)
-        if row.key[:16] != entry.key:
-            raise FormatError(f"record {entry.seq} has another key than its entry in keys", where=frame.where)
-        return Found(row, data, stored.inline, frame, entry.place)
-
-    def _record_frame(self, wanted: Frame) -> RecordFrame:
-        key = (wanted.pack.digest, wanted.at.offset)
-        frame: RecordFrame | None = self.cache.get(key)
-        if frame is None:
-            [raw] = self.reader.read([wanted])
-            frame = RecordFrame(raw, where=wanted.where)
-            self.cache.put(key, frame, len(raw))
-        return frame
+        return Found(row, data, inline, frame, number)
 
     def frames(self, first: int = 0) -> Iterator[tuple[FrameEntry, Frame]]:
         """Yield the record frames from the one that holds record ``first`` on, in order."""
@@ -261,6 +265,8 @@ class Index:
         """Return several record frames, those not in the cache read together."""
         found: list[RecordFrame | None] = [self.cache.get((f.pack.digest, f.at.offset)) for f in frames]
         missing = [index for index, frame in enumerate(found) if frame is None]
+        if not missing:
+            return found  # type: ignore[return-value]
         for index, raw in zip(missing, self.reader.read([frames[i] for i in missing]), strict=True):
             frame = RecordFrame(raw, where=frames[index].where)
             self.cache.put((frames[index].pack.digest, frames[index].at.offset), frame, len(raw))
@@ -270,12 +276,17 @@ class Index:
     # Literals
 
     def _literal_segment(self, offset: int) -> SegmentIndex:
+        if offset >= INLINE_SPACE:
+            at = bisect_right(self._inline_starts, offset - INLINE_SPACE) - 1
+            if at < 0:
+                raise FormatError(f"no inline responses at offset {offset}", where="literals")
+            return self.segments[at]
         with self._lock:
             if self._literal_starts is None:
                 starts = []
                 for segment in self.segments:
                     fences = segment.root(LITERALS).fences
-                    if fences:
+                    if fences and int.from_bytes(fences[0], "big") < INLINE_SPACE:
                         starts.append((int.from_bytes(fences[0], "big"), segment))
                 self._literal_starts = starts
         position = bisect_right(self._literal_starts, offset, key=lambda item: item[0]) - 1
@@ -290,7 +301,7 @@ class Index:
         """
         entries = self.literal_entries(spans)
         firsts = [entry.first for entry, _ in entries]
-        raws = self._literal_frames([frame for _, frame in entries])
+        raws = self._literal_frames(entries)
         result = []
         for offset, length in spans:
             cuts = []
@@ -332,10 +343,10 @@ class Index:
             while offset < end:
                 at = bisect_right(firsts, offset) - 1
                 entry = entries[at][0] if at >= 0 else None
-                if entry is None or offset >= entry.first + entry.raw:
+                if entry is None or offset >= entry.first + entry.items or entry.items > entry.raw:
                     raise FormatError(f"no literals at offset {offset}", where="literals")
                 needed.add(at)
-                offset = entry.first + entry.raw
+                offset = entry.first + entry.items
         result = []
         for at in sorted(needed):
             entry, segment = entries[at]
@@ -343,13 +354,24 @@ class Index:
             result.append((entry, Frame(pack, entry.frame, entry.raw, entry.digest)))
         return result
 
-    def _literal_frames(self, frames: Sequence[Frame]) -> list[bytes]:
-        found: list[bytes | None] = [self.cache.get((f.pack.digest, f.at.offset)) for f in frames]
-        missing = [index for index, raw in enumerate(found) if raw is None]
-        for index, raw in zip(missing, self.reader.read([frames[i] for i in missing]), strict=True):
-            self.cache.put((frames[index].pack.digest, frames[index].at.offset), raw, len(raw))
-            found[index] = raw
-        return found  # type: ignore[return-value]
+    def _literal_frames(self, entries: Sequence[tuple[FrameEntry, Frame]]) -> list[bytes]:
+        """The literals of each entry: all of a literal frame, the inline section at the end of a record frame."""
+        found: list[bytes] = [b""] * len(entries)
+        own = [(index, frame) for index, (entry, frame) in enumerate(entries) if entry.first < INLINE_SPACE]
+        inline = [(index, frame) for index, (entry, frame) in enumerate(entries) if entry.first >= INLINE_SPACE]
+        missing: list[tuple[int, Frame]] = []
+        for index, frame in own + inline:
+            cached = self.cache.get((frame.pack.digest, frame.at.offset))
+            if cached is None:
+                missing.append((index, frame))
+            else:
+                found[index] = cached.raw if isinstance(cached, RecordFrame) else cached
+        if missing:
+            for (index, frame), raw in zip(missing, self.reader.read([frame for _, frame in missing]), strict=True):
+                value = raw if entries[index][0].first < INLINE_SPACE else RecordFrame(raw, where=frame.where)
+                self.cache.put((frame.pack.digest, frame.at.offset), value, len(raw))
+                found[index] = raw
+        return [raw[len(raw) - entry.items :] for raw, (entry, _) in zip(found, entries, strict=True)]
 
     # Blobs
 

@@ -10,15 +10,16 @@ from typing import NamedTuple
 
 from replaypack.errors import FormatError, JournalError
 from replaypack.format.digests import digest
-from replaypack.format.journal import JournalHead, JournalRecord, encode_head, is_unbegun, read_journal
+from replaypack.format.journal import JournalHead, JournalRecord, encode_head, read_journal
 from replaypack.storage import Storage
 
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["JournalFile", "Leftover", "find_leftovers", "journal_directory"]
+__all__ = ["JournalFile", "Leftover", "find_leftovers", "journal_directory", "remove_unnamed", "writer_is_alive"]
 
 _SUFFIX = ".rpj"
+_UNNAMED = ".new"
 
 
 def journal_directory(storage: Storage) -> Path:
@@ -34,24 +35,23 @@ class JournalFile:
 
     def __init__(self, directory: Path, head: JournalHead) -> None:
         self.path = directory / f"{head.writer}-{head.number:06d}{_SUFFIX}"
+        # Under its name there is never a journal without a whole head, wherever the process dies.
+        unnamed = self.path.with_suffix(_UNNAMED)
         try:
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._fd = self._create()
+            self._fd = os.open(unnamed, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
         except OSError as error:
             raise self._failed("create", error) from None
+        if sys.platform != "win32":
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self._size = 0
-        self.append(encode_head(head))
-
-    def _create(self) -> int:
-        while True:
-            fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
-            if sys.platform == "win32":
-                return fd
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            # Before it was locked it looked like one whose recorder died at once, and may have been removed.
-            if os.fstat(fd).st_nlink:
-                return fd
-            os.close(fd)
+        try:
+            self.append(encode_head(head))
+            os.rename(unnamed, self.path)
+        except OSError as error:
+            unnamed.unlink(missing_ok=True)
+            self.close(delete=False)
+            raise error if isinstance(error, JournalError) else self._failed("create", error) from None
 
     def append(self, data: bytes) -> None:
         """Append ``data`` whole or not at all; raises `JournalError`.
@@ -122,47 +122,29 @@ def _locked(path: Path) -> bool:
     return False
 
 
-def _remove_unbegun(path: Path) -> None:
-    """Remove a journal that was cut off inside of its head; holding its lock, since its recorder may be about to."""
-    if sys.platform == "win32":
-        return
-    try:
-        fd = os.open(path, os.O_RDWR)
-    except OSError:
-        return
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if is_unbegun(path.read_bytes()):
-            path.unlink(missing_ok=True)
-    except OSError:
-        pass  # its recorder lives
-    finally:
-        os.close(fd)
-
-
 def find_leftovers(directory: Path) -> tuple[list[Leftover], list[tuple[Path, FormatError]]]:
-    """Return the journals of recorders that are gone, and those that cannot be read.
-
-    A journal that was cut off inside of its head holds no record that was ever acknowledged: it is removed.
-    """
+    """Return the journals of recorders that are gone, and those that cannot be read."""
     writers: dict[str, Leftover] = {}
     broken: list[tuple[Path, FormatError]] = []
     for path in sorted(directory.glob(f"*{_SUFFIX}")) if directory.is_dir() else ():
         if _locked(path):
             continue
         try:
-            data = path.read_bytes()
-            head, _ = read_journal(data, where=str(path))
+            head, _ = read_journal(path.read_bytes(), where=str(path))
         except FormatError as error:
-            if is_unbegun(data):
-                _remove_unbegun(path)
-            else:
-                broken.append((path, error))
+            broken.append((path, error))
             continue
         except FileNotFoundError:
             continue
         writers.setdefault(head.writer, Leftover(head, [])).paths.append(path)
     return list(writers.values()), broken
+
+
+def remove_unnamed(directory: Path) -> None:
+    """Remove files of recorders that died before their journal had a head, and so before any `append`."""
+    for path in directory.glob(f"*{_UNNAMED}") if directory.is_dir() else ():
+        if not _locked(path):
+            path.unlink(missing_ok=True)
 
 
 def writer_is_alive(directory: Path, writer: str) -> bool | None:

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, compress, count, islice
 from operator import ne
 from typing import NamedTuple
 
 from replaypack.format.base64 import MIN_RUN, find_base64
 from replaypack.format.recipe import BASE64, UNPADDED, URLSAFE, Op, Range, Recipe, Run, cut
+from replaypack.format.table import INLINE_SPACE
+
+from .compare import same_beginning, same_end
+from .inlines import InlineWindow
 
 __all__ = ["CUT", "LARGE", "SPLIT", "LiteralStream", "Splitter"]
 
@@ -32,6 +36,15 @@ MAX_FRAMES = 12
 _MIN_ELEMENT = 96
 #: Pieces up to this size that differ are stepped over when aligning with a parent: headers, counters.
 _GLUE = 1024
+#: Pieces from this size on are compared byte by byte with the parent's where they differ: an HTTP body is one
+#: string, whatever it holds.
+_LONG = 4096
+#: Equal bytes inside of long pieces that are worth a range, and what they are searched by.
+_MIN_COPY = 128
+_ANCHOR = 32
+#: How far a difference is searched for its end, and how many differences a pair of pieces may have.
+_REACH = 1 << 16
+_MAX_DIFFERENCES = 16
 _NEVER = 1 << 62
 
 
@@ -110,6 +123,8 @@ class Splitter:
         self._window: OrderedDict[bytes, tuple[Range, ...]] = OrderedDict()
         self._window_size = 0
         self._window_limit = window
+        #: Small responses that stand in record frames.
+        self.inlines = InlineWindow()
         #: Recipes written so far, and the first of them that recipes in the current frame and journal may refer to.
         self.written = 0
         self.horizon = 0
@@ -151,9 +166,12 @@ class Splitter:
     def _align(self, pieces: list[bytes], ends: list[int]) -> tuple[_Tip | None, list[_Copy | bytes]]:
         best: tuple[_Tip, list[tuple[int, int, int]]] | None = None
         best_size = 0
+        long = max(map(len, pieces)) >= _LONG
         for tip in self._tips:
             runs = _matches(pieces, tip.pieces)
             size = sum(ends[i + n - 1] - (ends[i - 1] if i else 0) for i, _, n in runs)
+            if long and size * 2 <= ends[-1]:
+                size += _alike(pieces, tip.pieces, runs)
             if size > best_size:
                 best, best_size = (tip, runs), size
                 # Half of it in common is the same conversation, or as good as: no need to look at every tip.
@@ -163,15 +181,46 @@ class Splitter:
             return None, list(pieces)
         tip, runs = best
         plan: list[_Copy | bytes] = []
-        done = 0
-        for i, j, n in runs:
-            plan += pieces[done:i]
-            plan.append(_Copy(tip.ends[j - 1] if j else 0, tip.ends[j + n - 1]))
-            # The parent's objects take the place of equal new ones, which can then be freed.
-            pieces[i : i + n] = tip.pieces[j : j + n]
-            done = i + n
-        plan += pieces[done:]
+        done = before = 0
+        for i, j, n in (*runs, (len(pieces), len(tip.pieces), 0)):
+            if long and before < j:
+                self._compare(pieces[done:i], tip, before, j, plan)
+            else:
+                plan += pieces[done:i]
+            if n:
+                plan.append(_Copy(tip.ends[j - 1] if j else 0, tip.ends[j + n - 1]))
+                # The parent's objects take the place of equal new ones, which can then be freed.
+                pieces[i : i + n] = tip.pieces[j : j + n]
+            done, before = i + n, j + n
         return tip, plan
+
+    def _compare(self, pieces: list[bytes], tip: _Tip, first: int, last: int, plan: list[_Copy | bytes]) -> None:
+        """Plan ``pieces``, which stand where the parent has other ones (``first`` … ``last``), byte by byte."""
+        number = first
+        for piece in pieces:
+            if len(piece) < _LONG or piece in self._window:
+                plan.append(piece)
+                number += 1
+                continue
+            while number < last and len(tip.pieces[number]) < _LONG:
+                number += 1
+            if number >= last:
+                plan.append(piece)
+                continue
+            origin = tip.ends[number] - len(tip.pieces[number])
+            done = 0
+            for start, of, length in _common(piece, tip.pieces[number]):
+                begin, end = tip.recipe.whole_quads(origin + of, origin + of + length)
+                if end - begin < _MIN_COPY:
+                    continue
+                start += begin - origin - of
+                if start > done:
+                    plan.append(piece[done:start])
+                plan.append(_Copy(begin, end))
+                done = start + end - begin
+            if done < len(piece):
+                plan.append(piece[done:])
+            number += 1
 
     def _build(
         self, pieces: list[bytes], plan: list[_Copy | bytes], parent: _Tip | None
@@ -186,7 +235,7 @@ class Splitter:
                 assert parent is not None
                 self._copy(parent.recipe, item, back, ops, ranges)
                 continue
-            for new in self._ranges_of(item):  # type: ignore[arg-type]
+            for new in self._new_ranges(item):  # type: ignore[arg-type]
                 last = ranges[-1] if ranges else None
                 if (
                     last is not None
@@ -232,11 +281,27 @@ class Splitter:
         ops += found
 
     def _spread(self, ranges: Sequence[Range]) -> int:
-        if self.stream.end <= MAX_FRAMES * CUT:
-            return 0
-        return len({r.offset // CUT for r in ranges} | {(r.offset + r.length - 1) // CUT for r in ranges})
+        """About how many frames a reader of these ranges needs."""
+        frame_of = self.inlines.frame_of
+        inline = {frame_of(r.offset) for r in ranges if r.offset >= INLINE_SPACE}
+        own = [r for r in ranges if r.offset < INLINE_SPACE]
+        return len({r.offset // CUT for r in own} | {(r.offset + r.length - 1) // CUT for r in own}) + len(inline)
 
     # New bytes, or bytes known by content
+
+    def _new_ranges(self, piece: bytes) -> Iterator[Range]:
+        """The ranges of a piece that the parent does not have: known by content, quoted from responses, or stored."""
+        if piece in self._window:
+            yield from self._ranges_of(piece)
+            return
+        done = 0
+        for start, end, offset in self.inlines.quotes(piece):
+            if start > done:
+                yield from self._ranges_of(piece[done:start])
+            yield Range(offset, end - start, 0)
+            done = end
+        if done < len(piece):
+            yield from self._ranges_of(piece[done:])
 
     def _ranges_of(self, piece: bytes) -> tuple[Range, ...]:
         if len(piece) >= _MIN_ELEMENT:
@@ -244,8 +309,18 @@ class Splitter:
             if known is not None:
                 self._window.move_to_end(piece)
                 return known
+        head = _bin_head(piece) if len(piece) >= _MIN_ELEMENT else 0
+        if head:
+            # The bytes are to be found whatever stands before them, and as the decoded form of base64.
+            body = piece[head:]
+            known = self._window.get(body)
+            if known is not None:
+                self._window.move_to_end(body)
+                return (*self._store(piece[:head]), *known)
         ranges = self._store(piece)
-        if len(piece) >= _MIN_ELEMENT:
+        if head and len(ranges) == 1:
+            self._know(body, (Range(ranges[0].offset + head, len(body), 0),))
+        elif len(piece) >= _MIN_ELEMENT:
             self._know(piece, ranges)
         return ranges
 
@@ -302,6 +377,62 @@ class Splitter:
             if index and (index >= self._max_tips or kept > self._tip_memory):
                 del tips[index:]
                 break
+
+
+def _text_head(piece: bytes) -> int:
+    """Bytes of the MessagePack header of a long string or binary value; its length differs from call to call."""
+    return {0xDA: 3, 0xDB: 5, 0xC5: 3, 0xC6: 5}.get(piece[0], 0)
+
+
+def _alike(pieces: Sequence[bytes], others: Sequence[bytes], runs: Sequence[tuple[int, int, int]]) -> int:
+    """About how many bytes the long pieces outside of ``runs`` have in common at their beginnings and ends."""
+    total = done = before = 0
+    for i, j, n in (*runs, (len(pieces), len(others), 0)):
+        theirs = [other for other in others[before:j] if len(other) >= _LONG]
+        for new, old in zip((p for p in pieces[done:i] if len(p) >= _LONG), theirs, strict=False):
+            a, b = _text_head(new), _text_head(old)
+            limit = min(len(new) - a, len(old) - b)
+            same = same_beginning(new, old, a, b, limit)
+            total += same + same_end(new, old, len(new), len(old), limit - same)
+        done, before = i + n, j + n
+    return total
+
+
+def _common(new: bytes, old: bytes) -> list[tuple[int, int, int]]:
+    """Runs of equal bytes (start in new, start in old, length), in order, by few and cheap comparisons."""
+    i, j = _text_head(new), _text_head(old)
+    tail = same_end(new, old, len(new), len(old), min(len(new) - i, len(old) - j))
+    end, stop = len(new) - tail, len(old) - tail
+    runs: list[tuple[int, int, int]] = []
+    for _ in range(_MAX_DIFFERENCES):
+        same = same_beginning(new, old, i, j, min(end - i, stop - j))
+        if same >= _MIN_COPY:
+            runs.append((i, j, same))
+        i += same
+        j += same
+        if end - i < _MIN_COPY or stop - j < _MIN_COPY:
+            break
+        # Go on behind the difference: bytes of the new piece, ever farther ahead, looked for in the old one.
+        for ahead in (0, 32, 128, 512, 2048, 8192):
+            if i + ahead + _ANCHOR > end:
+                found = -1
+                break
+            found = old.find(new[i + ahead : i + ahead + _ANCHOR], j, min(stop, j + _REACH))
+            if found >= 0:
+                break
+        if found < 0:
+            break
+        back = same_end(new, old, i + ahead, found, min(ahead, found - j))
+        i, j = i + ahead - back, found - back
+    if tail >= _MIN_COPY:
+        runs.append((end, stop, tail))
+    return runs
+
+
+def _bin_head(piece: bytes) -> int:
+    """Bytes of the MessagePack header where ``piece`` is one binary value; 0 where it is not."""
+    size = {0xC4: 1, 0xC5: 2, 0xC6: 4}.get(piece[0], 0)
+    return 1 + size if size and int.from_bytes(piece[1 : 1 + size], "big") == len(piece) - 1 - size else 0
 
 
 def _matches(new: list[bytes], old: list[bytes]) -> list[tuple[int, int, int]]:

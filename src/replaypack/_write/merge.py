@@ -12,7 +12,20 @@ from replaypack._read.packs import Frame, PackReader
 from replaypack.format.frame import Compressor
 from replaypack.format.manifest import PackRef, Segment
 from replaypack.format.pack import Origin
-from replaypack.format.table import BLOBS, KEYS, LITERALS, RECORDS, Location, TableShape, parse_page, unpack_frame
+from replaypack.format.record_frame import join_frames
+from replaypack.format.table import (
+    BLOBS,
+    INLINE_SPACE,
+    KEYS,
+    LITERALS,
+    RECORDS,
+    FrameRef,
+    KeyPage,
+    Location,
+    TableShape,
+    parse_page,
+    unpack_frame,
+)
 from replaypack.storage import Storage
 
 from .literals import CUT
@@ -20,8 +33,8 @@ from .segment import RECORD_FRAME, PackSink, SegmentBuilder, Upload, UploadLarge
 
 __all__ = ["Live", "finish", "merge_data", "merge_tables"]
 
-_PACK_AT = {KEYS.name: 30, RECORDS.name: 6, LITERALS.name: 6, BLOBS.name: -1}
-_EMPTY_LOCATION = bytes(12)
+#: Byte at which the index of a pack begins in an entry.
+_PACK_AT = 6
 
 
 class Live(NamedTuple):
@@ -57,14 +70,18 @@ class _Source:
         for number in range(len(root.fences)):
             frame = self.index.page_frame(shape, number)
             [raw] = self.reader.read([frame])
-            yield parse_page(shape, raw, root.page_count(number), root.digests[number], where=frame.where)
+            count, digest = root.page_count(number), root.digests[number]
+            if shape is KEYS:
+                yield KeyPage(raw, count, digest, where=frame.where).rows
+            else:
+                yield parse_page(shape, raw, count, digest, where=frame.where)
 
-    def rows(self, shape: TableShape, packs: Sequence[int]) -> Iterator[bytes]:
-        """Yield entries with the indexes of their packs replaced: ``packs[old]`` is the new one."""
-        at, width = _PACK_AT[shape.name], shape.width
-        same = at < 0 or all(old == new for old, new in enumerate(packs))
+    def rows(self, shape: TableShape, packs: Sequence[int] | None = None) -> Iterator[bytes]:
+        """Yield entries, the indexes of their packs replaced where asked: ``packs[old]`` is the new one."""
+        width = shape.width
+        same = packs is None or all(old == new for old, new in enumerate(packs))
         for page in self.pages(shape):
-            rows = page if same else _renumber(page, at, width, packs)
+            rows = page if same or packs is None else _renumber(page, _PACK_AT, width, packs)
             for start in range(0, len(rows), width):
                 yield rows[start : start + width]
 
@@ -87,7 +104,7 @@ def merge_tables(
 ) -> Live:
     """Make one segment of several that follow each other; their frames stay where they are.
 
-    Memory: a page of each table and segment, and the packs that are being written.
+    Memory: a page of each table and segment, the place of each record frame, and the pack that is being written.
     """
     packs: list[PackRef | None] = []
     indexes: dict[str, int] = {}
@@ -105,14 +122,25 @@ def merge_tables(
         maps.append(mapping)
     sources = [_Source(storage, live) for live in lives]
     sink = PackSink(origin, upload, compressor, packs)
-    roots = []
-    for shape in (KEYS, RECORDS, LITERALS, BLOBS):
-        streams = [source.rows(shape, mapping) for source, mapping in zip(sources, maps, strict=True)]
-        # Records and literals of later segments lie behind those of earlier ones; keys and digests interleave.
-        rows = heapq.merge(*streams) if shape in (KEYS, BLOBS) else (row for stream in streams for row in stream)
-        roots.append(sink.table(shape, rows))
+    frames: list[FrameRef] = []
+
+    def record_rows() -> Iterator[bytes]:
+        for source, mapping in zip(sources, maps, strict=True):
+            for row in source.rows(RECORDS, mapping):
+                entry = unpack_frame(row)
+                frames.append(FrameRef(entry.first, entry.frame, entry.digest))
+                yield row
+
+    # Keys, blobs, and the two halves of the literals interleave; records of later segments lie behind.
+    records = sink.table(RECORDS, record_rows())
+    keys = sink.table(KEYS, heapq.merge(*(source.rows(KEYS) for source in sources)), frames)
+    streams = [source.rows(LITERALS, mapping) for source, mapping in zip(sources, maps, strict=True)]
+    literals = sink.table(LITERALS, heapq.merge(*streams))
+    blobs = sink.table(BLOBS, heapq.merge(*(source.rows(BLOBS) for source in sources)))
     sink.close()
-    segment = make_segment(lives[0].segment.first, sum(live.segment.count for live in lives), roots, None)
+    first = lives[0].segment
+    count = sum(live.segment.count for live in lives)
+    segment = make_segment(first.first, count, first.inline_first, [keys, records, literals, blobs], None)
     kept = [pack for pack in packs if pack is not None]
     own = frozenset().union(*(live.own for live in lives))
     size = sum(live.size for live in lives)
@@ -128,27 +156,25 @@ def merge_data(storage: Storage, lives: Sequence[Live], origin: Origin, upload: 
     Literals in packs that are not a segment's own (large blobs, a base recording) stay where they are.
     Memory: the raw bytes of one frame of each kind, and the entries of keys of all these segments.
     """
-    builder = SegmentBuilder(lives[0].segment.first)
+    builder = SegmentBuilder(lives[0].segment.first, lives[0].segment.inline_first)
     records = _RecordJoiner(builder)
     literals = _LiteralJoiner(builder)
     for live in lives:
         source = _Source(storage, live)
-        keys: dict[tuple[int, int], list[bytes]] = {}
         for page in source.pages(KEYS):
-            for start in range(0, len(page), KEYS.width):
-                row = page[start : start + KEYS.width]
-                keys.setdefault((int.from_bytes(row[30:34], "big"), int.from_bytes(row[34:38], "big")), []).append(row)
+            builder.add_keys(page)
         for page in source.pages(RECORDS):
             for start in range(0, len(page), RECORDS.width):
                 entry = unpack_frame(page, start)
                 pack = source.index.pack(entry.frame, where="page of records")
                 [raw] = source.reader.read([Frame(pack, entry.frame, entry.raw, entry.digest)])
-                rows = keys.pop((entry.frame.pack, entry.frame.offset))
-                records.add(entry.first, entry.items, raw, rows)
+                records.add(entry.items, raw)
                 builder.compress(compressor)
         for page in source.pages(LITERALS):
             for start in range(0, len(page), LITERALS.width):
                 entry = unpack_frame(page, start)
+                if entry.first >= INLINE_SPACE:
+                    break  # they lie in the record frames
                 pack = source.index.pack(entry.frame, where="page of literals")
                 if pack.digest in live.own:
                     [raw] = source.reader.read([Frame(pack, entry.frame, entry.raw, entry.digest)])
@@ -193,32 +219,22 @@ def _no_large(data: bytes) -> list[tuple[int, int, bytes, PackRef, Location]]:
 class _RecordJoiner:
     def __init__(self, builder: SegmentBuilder) -> None:
         self._builder = builder
-        self._reset()
+        self._count = self._size = 0
+        self._raws: list[bytes] = []
 
-    def _reset(self) -> None:
-        self._first = self._count = 0
-        self._raw: list[bytes] = []
-        self._size = 0
-        self._keys: list[bytes] = []
-
-    def add(self, first: int, count: int, raw: bytes, rows: list[bytes]) -> None:
-        if not self._count:
-            self._first = first
-        shift = self._size
-        # The place of a record moves with its frame; its location is filled in when the segment is finished.
-        for row in rows:
-            place = int.from_bytes(row[42:46], "big") + shift
-            self._keys.append(row[:30] + _EMPTY_LOCATION + place.to_bytes(4, "big") + row[46:])
+    def add(self, count: int, raw: bytes) -> None:
         self._count += count
-        self._raw.append(raw)
+        self._raws.append(raw)
         self._size += len(raw)
         if self._size >= RECORD_FRAME:
             self.close()
 
     def close(self) -> None:
-        if self._count:
-            self._builder.add_record_frame(self._first, self._count, b"".join(self._raw), b"".join(self._keys))
-        self._reset()
+        if self._raws:
+            sections = join_frames(self._raws)
+            self._builder.add_record_frame(self._count, sections)
+        self._count = self._size = 0
+        self._raws = []
 
 
 class _LiteralJoiner:

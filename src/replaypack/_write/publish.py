@@ -11,7 +11,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -43,7 +43,7 @@ from .literals import CUT
 from .merge import Live, finish, merge_data, merge_tables
 from .segment import SegmentBuilder, pack_ref
 
-__all__ = ["ClaimMode", "Publisher", "now_rfc3339"]
+__all__ = ["ClaimMode", "Progress", "Publisher", "new_id", "now_rfc3339", "progress_of"]
 
 ClaimMode = Literal["create", "append", "replace"]
 
@@ -63,6 +63,28 @@ def now_rfc3339(nanoseconds: int | None = None) -> str:
     ns = time.time_ns() if nanoseconds is None else nanoseconds
     moment = datetime.fromtimestamp(ns // 1_000_000_000, UTC)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{ns % 1_000_000_000:09d}Z"
+
+
+class Progress(NamedTuple):
+    """How far a recording is: the Merkle tree of its records, their counts by kind, and the sizes (bytes) of the
+    two halves of its literal address space."""
+
+    tree: MerkleTree
+    counts: dict[str, int]
+    literals: int
+    inlines: int
+
+    def copy(self) -> Progress:
+        """The same, independent of what is appended later."""
+        return Progress(MerkleTree(self.tree.count, self.tree.edge), dict(self.counts), self.literals, self.inlines)
+
+
+def progress_of(manifest: Manifest | None) -> Progress:
+    """How far the recording of ``manifest`` is; the beginning where there is none."""
+    if manifest is None:
+        return Progress(MerkleTree(), {}, 0, 0)
+    storage = manifest.storage
+    return Progress(manifest.merkle, dict(manifest.content.counts), storage.literals, storage.inlines)
 
 
 class Publisher:
@@ -184,19 +206,18 @@ class Publisher:
         revision: int,
         cause: Cause,
         state: State,
-        tree: MerkleTree,
-        counts: dict[str, int],
-        literals: int,
+        progress: Progress,
         error: dict[str, Any] | None = None,
         claim: ClaimMode | None = None,
         previous: str | None = None,
     ) -> Manifest:
         """Put the manifest of the live segments together."""
+        tree = progress.tree
         content = msgspec.structs.replace(
             self.template,
             state=state,
             records=tree.count,
-            counts=dict(sorted(counts.items())),
+            counts=dict(sorted(progress.counts.items())),
             merkle_root=tree.root.hex(),
             error=error,
         )
@@ -229,7 +250,8 @@ class Publisher:
             packs=packs,
             pack_pages=pack_pages,
             segments=segments,
-            literals=literals,
+            literals=progress.literals,
+            inlines=progress.inlines,
             merkle_edge=[node.hex() for node in tree.edge],
             tombstones=[],
             withheld=[],
@@ -276,16 +298,14 @@ class Publisher:
             result[number] = msgspec.structs.replace(result[number], **{name: ref})
         return result
 
-    def publish_checkpoint(self, tree: MerkleTree, counts: dict[str, int], literals: int) -> Manifest:
+    def publish_checkpoint(self, progress: Progress) -> Manifest:
         """Write what there is so far to ``.open.json``, and to ``latest.json`` where readers may see it."""
         self.checkpoint += 1
         manifest = self.manifest(
             revision=self.revision,
             cause="checkpoint",
             state="open",
-            tree=tree,
-            counts=counts,
-            literals=literals,
+            progress=progress,
             claim=self.mode,
             previous=self.previous,
         )
@@ -293,19 +313,10 @@ class Publisher:
         self.uploaded += len(manifest.raw)
         if self.mode != "replace":
             self.write_latest(self.name, manifest)
-        self.published = tree.count
+        self.published = progress.tree.count
         return manifest
 
-    def commit(
-        self,
-        cause: Cause,
-        state: State,
-        tree: MerkleTree,
-        counts: dict[str, int],
-        literals: int,
-        error: dict[str, Any] | None,
-        previous: str | None,
-    ) -> Manifest:
+    def commit(self, cause: Cause, state: State, progress: Progress, error: dict[str, Any] | None) -> Manifest:
         """Create the revision behind the claimed one: the commit point.
 
         Raises `ConflictError` where another writer created it first; the records are then in a sibling recording.
@@ -314,41 +325,29 @@ class Publisher:
             revision=self.revision + 1,
             cause=cause,
             state=state,
-            tree=tree,
-            counts=counts,
-            literals=literals,
+            progress=progress,
             error=error,
-            previous=previous,
+            previous=self.previous,
         )
         try:
             self.storage.put_new(revision_key(self.name, self.revision + 1), manifest.raw)
         except ObjectExistsError:
-            sibling = self._commit_sibling(cause, state, tree, counts, literals, error)
+            sibling = self._commit_sibling(cause, state, progress, error)
             raise ConflictError(
                 f"another writer committed revision {self.revision + 1} of {self.name!r} first; "
-                f"all {tree.count} records are kept as {sibling!r}",
+                f"all {progress.tree.count} records are kept as {sibling!r}",
                 sibling=sibling,
             ) from None
         self.uploaded += len(manifest.raw)
-        self.published = tree.count
+        self.published = progress.tree.count
         self.write_latest(self.name, manifest)
         return manifest
 
-    def _commit_sibling(
-        self,
-        cause: Cause,
-        state: State,
-        tree: MerkleTree,
-        counts: dict[str, int],
-        literals: int,
-        error: dict[str, Any] | None,
-    ) -> str:
+    def _commit_sibling(self, cause: Cause, state: State, progress: Progress, error: dict[str, Any] | None) -> str:
         sibling = check_name(f"{self.name[:480]}.{self.writer.hex()}")
-        manifest = self.manifest(
-            revision=1, cause=cause, state=state, tree=tree, counts=counts, literals=literals, error=error
-        )
+        manifest = self.manifest(revision=1, cause=cause, state=state, progress=progress, error=error)
         self.storage.put_new(revision_key(sibling, 1), manifest.raw)
-        self.published = tree.count
+        self.published = progress.tree.count
         self.write_latest(sibling, manifest)
         return sibling
 

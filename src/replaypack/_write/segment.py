@@ -7,8 +7,8 @@ by side and can be read in one request.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from struct import Struct
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
 
 from replaypack.format.digests import digest as digest_of
 from replaypack.format.digests import short_digest
@@ -17,18 +17,21 @@ from replaypack.format.manifest import NEAR_LIMIT, Near, PackRef, Segment, inlin
 from replaypack.format.pack import FrameKind, Origin, PackBuilder
 from replaypack.format.table import (
     BLOBS,
+    INLINE_SPACE,
     KEYS,
     LITERALS,
     RECORDS,
     FrameEntry,
+    FrameRef,
     Location,
     Root,
     TableShape,
+    key_page,
     pack_frame,
     pages_of,
+    transpose,
+    unpack_key,
 )
-
-from .literals import CUT
 
 __all__ = [
     "PACK_TARGET",
@@ -39,17 +42,12 @@ __all__ = [
     "UploadLarge",
     "make_segment",
     "pack_ref",
-    "pending_key",
-    "split_frames",
+    "split_rows",
 ]
 
 #: Record frames are closed at this many raw bytes, packs at about this many compressed ones.
 RECORD_FRAME = 128 << 10
 PACK_TARGET = 32 << 20
-
-_LOCATION = Struct(">III")
-_LOCATION_AT = 30  # byte at which the frame's location begins in an entry of keys
-_PENDING_KEY = Struct(">16s8sHI12xI16s")
 
 #: ``(key of the pack's bytes, bytes)``: puts a pack in the store.
 Upload = Callable[[PackRef, bytes], None]
@@ -58,17 +56,19 @@ UploadLarge = Callable[[bytes], list[tuple[int, int, bytes, PackRef, Location]]]
 
 
 class _RecordFrame:
-    """Raw records of one frame, or, once compressed, the frame."""
+    """One record frame: its sections, or, once compressed, the frame."""
 
-    __slots__ = ("count", "digest", "first", "frame", "keys", "raw")
+    __slots__ = ("count", "digest", "first", "frame", "inline_first", "inline_size", "raw", "sections")
 
-    def __init__(self, first: int, count: int, raw: bytes, keys: bytes) -> None:
+    def __init__(self, first: int, count: int, sections: list[bytes], inline_first: int) -> None:
         self.first = first
         self.count = count
-        self.raw = len(raw)
-        self.keys = keys
-        self.digest = short_digest(raw)
-        self.frame = raw  # replaced by the compressed bytes
+        self.raw = sum(map(len, sections))
+        self.sections: list[bytes] | None = sections
+        self.digest = short_digest(b"".join(sections))
+        self.inline_first = inline_first
+        self.inline_size = len(sections[-1])
+        self.frame = b""
 
 
 class _LiteralFrame:
@@ -103,20 +103,26 @@ class PackSink:
         at = self.builder.add(kind, frame, raw=raw, first=first, count=count, digest=digest)
         return at._replace(pack=self.index)
 
-    def table(self, shape: TableShape, rows: Iterable[bytes]) -> Root:
-        """Write the sorted entries of a table; return its root."""
+    def table(self, shape: TableShape, rows: Iterable[bytes], frames: Sequence[FrameRef] = ()) -> Root:
+        """Write the sorted entries of a table; return its root. ``frames`` are the record frames, for ``keys``."""
         fences: list[bytes] = []
         digests: list[bytes] = []
         locations: list[Location] = []
         total = 0
-        for fence, count, page in pages_of(shape, rows):
+        firsts = [frame.first for frame in frames]
+        for batch in pages_of(shape, rows):
+            count = len(batch)
+            page = transpose(b"".join(batch), shape.width)
+            if shape is KEYS:
+                used = {bisect_right(firsts, unpack_key(row).seq) - 1 for row in batch}
+                page = key_page(b"".join(batch), [frames[index] for index in sorted(used)])
             if self.builder.size > PACK_TARGET:
                 self.next()
             digest = short_digest(page)
             at = self.add(
                 FrameKind.PAGE, self._compressor(page), raw=len(page), first=shape.number, count=count, digest=digest
             )
-            fences.append(fence)
+            fences.append(batch[0][: shape.key])
             digests.append(digest)
             locations.append(at)
             total += count
@@ -150,24 +156,32 @@ def pack_ref(data: bytes) -> PackRef:
 class SegmentBuilder:
     """Collects the records of one segment. Not safe for threads: its owner holds a lock, or is the only one."""
 
-    def __init__(self, first: int) -> None:
+    def __init__(self, first: int, inline_first: int) -> None:
         self.first = first
         self.count = 0
+        self.inline_first = inline_first
+        self._inlines = inline_first
         #: Compressed bytes of the frames so far (raw bytes of those still to be compressed).
         self.size = 0
         self._records: list[_RecordFrame] = []
         self._literals: list[_LiteralFrame] = []
+        self._keys: list[bytes] = []
         self._blobs: list[bytes] = []
         self._large: list[tuple[int, bytes]] = []
         self._queue: list[_RecordFrame | _LiteralFrame] = []
 
-    def add_record_frame(self, first: int, count: int, raw: bytes, keys: bytes) -> None:
-        """Add a closed record frame; ``keys`` are its entries of ``keys`` with an empty location, in order."""
-        frame = _RecordFrame(first, count, raw, keys)
+    def add_record_frame(self, count: int, sections: list[bytes]) -> None:
+        """Add a closed record frame of ``count`` records, which follows those before."""
+        frame = _RecordFrame(self.first + self.count, count, sections, self._inlines)
         self._records.append(frame)
         self._queue.append(frame)
         self.count += count
-        self.size += len(raw)
+        self._inlines += frame.inline_size
+        self.size += frame.raw
+
+    def add_keys(self, rows: bytes) -> None:
+        """Add entries of ``keys``, one after another, in any order."""
+        self._keys.append(rows)
 
     def add_literal_frame(self, first: int, raw: bytes) -> None:
         """Add a closed literal frame of this segment's own pack."""
@@ -195,9 +209,13 @@ class SegmentBuilder:
         """Compress what is waiting."""
         while self._queue:
             frame = self._queue.pop(0)
-            compressed = compressor(frame.frame)
-            self.size += len(compressed) - len(frame.frame)
-            frame.frame = compressed
+            if isinstance(frame, _RecordFrame):
+                if frame.sections is not None:
+                    frame.frame = compressor.sections(frame.sections)
+                    frame.sections = None
+            else:
+                frame.frame = compressor(frame.frame)
+            self.size += len(frame.frame) - frame.raw
 
     def finish(
         self, origin: Origin, upload: Upload, upload_large: UploadLarge, compressor: Compressor
@@ -238,7 +256,8 @@ class SegmentBuilder:
         near_start = sink.builder.size
         near_pack = sink.index
         record_rows: list[bytes] = []
-        keys: list[bytes] = []
+        inline_rows: list[bytes] = []
+        refs_: list[FrameRef] = []
         for record in self._records:
             at = sink.add(
                 FrameKind.RECORD,
@@ -249,50 +268,43 @@ class SegmentBuilder:
                 digest=record.digest,
             )
             record_rows.append(pack_frame(FrameEntry(record.first, at, record.raw, record.count, record.digest)))
-            keys += _with_location(record.keys, at)
-        keys.sort()
-        root = sink.table(KEYS, keys)
+            refs_.append(FrameRef(record.first, at, record.digest))
+            if record.inline_size:
+                first = INLINE_SPACE + record.inline_first
+                inline_rows.append(pack_frame(FrameEntry(first, at, record.raw, record.inline_size, record.digest)))
+        root = sink.table(KEYS, split_rows(KEYS, self._keys), refs_)
         near = None
         if sink.index == near_pack and sink.builder.size - near_start <= NEAR_LIMIT:
             near = Near(pack=near_pack, offset=near_start, length=sink.builder.size - near_start)
         roots = [
             root,
             sink.table(RECORDS, record_rows),
-            sink.table(LITERALS, literal_rows),
+            sink.table(LITERALS, literal_rows + inline_rows),
             sink.table(BLOBS, sorted(self._blobs)),
         ]
         sink.close()
         refs = [pack for pack in packs if pack is not None]
-        segment = make_segment(self.first, self.count, roots, near)
+        segment = make_segment(self.first, self.count, self.inline_first, roots, near)
         return segment, refs, sum(pack.size for pack in sink.written)
 
 
-def make_segment(first: int, count: int, roots: Sequence[Root], near: Near | None) -> Segment:
+def make_segment(first: int, count: int, inline_first: int, roots: Sequence[Root], near: Near | None) -> Segment:
     """A segment with inline roots; ``packs`` is None until the manifest is put together."""
     keys, records, literals, blobs = map(inline_root, roots)
     return Segment(
-        first=first, count=count, packs=None, keys=keys, records=records, literals=literals, blobs=blobs, near=near
+        first=first,
+        count=count,
+        inline_first=inline_first,
+        packs=None,
+        keys=keys,
+        records=records,
+        literals=literals,
+        blobs=blobs,
+        near=near,
     )
 
 
-def pending_key(key: bytes, discriminator: bytes, seq: int, place: int, leaf: bytes) -> bytes:
-    """An entry of ``keys`` whose frame has no location yet (62 bytes)."""
-    return _PENDING_KEY.pack(key[:16], discriminator, seq >> 32, seq & 0xFFFFFFFF, place, leaf[:16])
-
-
-def _with_location(keys: bytes, at: Location) -> list[bytes]:
-    """Split entries of one frame, with its location filled in a column at a time."""
-    width = KEYS.width
-    count = len(keys) // width
-    filled = bytearray(keys)
-    for column, byte in enumerate(_LOCATION.pack(*at)):
-        if byte:
-            filled[_LOCATION_AT + column :: width] = bytes((byte,)) * count
-    whole = bytes(filled)
-    return [whole[start : start + width] for start in range(0, len(whole), width)]
-
-
-def split_frames(start: int, data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Cut literals into (offset, bytes) frames of at most `CUT` bytes."""
-    for at in range(0, len(data), CUT):
-        yield start + at, data[at : at + CUT]
+def split_rows(shape: TableShape, chunks: Iterable[bytes]) -> list[bytes]:
+    """Take runs of entries apart and sort them."""
+    width = shape.width
+    return sorted(chunk[at : at + width] for chunk in chunks for at in range(0, len(chunk), width))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 
 import zstandard
 
@@ -21,18 +22,36 @@ class Compressor:
         self.level = level
         self._local = threading.local()
 
-    def __call__(self, raw: bytes | bytearray | memoryview) -> bytes:
-        """Compress ``raw`` (at most `MAX_FRAME` bytes) into one frame."""
-        if len(raw) > MAX_FRAME:
-            raise ValueError(f"a frame holds at most {MAX_FRAME} bytes, not {len(raw)}")
-        compressor = getattr(self._local, "compressor", None)
+    def _context(self) -> zstandard.ZstdCompressor:
+        compressor: zstandard.ZstdCompressor | None = getattr(self._local, "compressor", None)
         if compressor is None:
             # A zstd context must not be used by two threads at once, and costs more to make than to keep.
             compressor = zstandard.ZstdCompressor(
                 level=self.level, write_content_size=True, write_checksum=True, write_dict_id=False
             )
             self._local.compressor = compressor
-        return bytes(compressor.compress(raw))
+        return compressor
+
+    def __call__(self, raw: bytes | bytearray | memoryview) -> bytes:
+        """Compress ``raw`` (at most `MAX_FRAME` bytes) into one frame."""
+        if len(raw) > MAX_FRAME:
+            raise ValueError(f"a frame holds at most {MAX_FRAME} bytes, not {len(raw)}")
+        return bytes(self._context().compress(raw))
+
+    def sections(self, parts: Sequence[bytes]) -> bytes:
+        """Compress ``parts`` into one frame, each beginning a zstd block: digests and text share no entropy tables."""
+        size = sum(map(len, parts))
+        if size > MAX_FRAME:
+            raise ValueError(f"a frame holds at most {MAX_FRAME} bytes, not {size}")
+        stream = self._context().compressobj(size=size)
+        out = []
+        for part in parts[:-1]:
+            out.append(stream.compress(part))
+            if part:
+                out.append(stream.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK))
+        out.append(stream.compress(parts[-1]))
+        out.append(stream.flush(zstandard.COMPRESSOBJ_FLUSH_FINISH))
+        return b"".join(out)
 
 
 _local = threading.local()

@@ -16,30 +16,21 @@ import msgspec
 from replaypack.errors import FormatError
 
 from .digests import digest
-from .record_frame import split_entry
-from .varint import read_uvarint, uvarint
+from .record_frame import Entry, decode_entry, encode_entry
 
-__all__ = [
-    "JOURNAL_VERSION",
-    "JournalHead",
-    "JournalRecord",
-    "encode_head",
-    "encode_record",
-    "is_unbegun",
-    "read_journal",
-]
+__all__ = ["JOURNAL_VERSION", "JournalHead", "JournalRecord", "encode_head", "encode_record", "read_journal"]
 
 JOURNAL_VERSION = 1
 _HEAD = Struct("<I8s")
 _MAGIC = b"RPKJRNL\n"
-_MAX_HEAD = 1 << 20
 
 
 class JournalHead(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which recording a journal belongs to, and where in it.
 
     ``archive`` is the URL without credentials; ``revision`` the claimed one; ``first`` the sequence number of the
-    journal's first record and ``literals`` the size (bytes) of the address space before it. ``external`` are frames
+    journal's first record and ``literals`` the size (bytes) of the address space before it,
+    ``inlines`` that of its upper half. ``external`` are frames
     of other recordings that the claim mapped into it: (first offset, raw bytes, digest, pack, bytes of the pack,
     0, offset in the pack, compressed bytes). ``content`` are the members of the manifest's content that recovery
     cannot find elsewhere.
@@ -54,6 +45,7 @@ class JournalHead(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     number: int
     first: int
     literals: int
+    inlines: int
     external: list[tuple[int, int, bytes, str, int, int, int, int]]
     content: dict[str, Any]
 
@@ -62,10 +54,10 @@ class JournalRecord(NamedTuple):
     """One record of a journal: its entry as in a record frame, the literals that it added, whether a frame begins.
 
     Recipes refer to recipes before them in the same record frame only; recovery closes its frames at the same
-    places, so that entries can be used as they are.
+    places, so that records can be used as they are.
     """
 
-    entry: bytes
+    entry: Entry
     literals: bytes
     starts_frame: bool
 
@@ -79,9 +71,9 @@ def encode_head(head: JournalHead) -> bytes:
     return _MAGIC + _frame(msgspec.msgpack.encode(head))
 
 
-def encode_record(entry: bytes, literals: bytes, *, starts_frame: bool) -> bytes:
-    """Return the journal entry of one record: ``flags (1) ‖ uvarint(size of entry) ‖ entry ‖ literals``."""
-    return _frame(b"".join((b"\1" if starts_frame else b"\0", uvarint(len(entry)), entry, literals)))
+def encode_record(entry: Entry, literals: bytes, *, starts_frame: bool) -> bytes:
+    """Return the journal entry of one record: ``flags (1) ‖ record ‖ literals``."""
+    return _frame(b"".join((b"\1" if starts_frame else b"\0", encode_entry(entry), literals)))
 
 
 def _bodies(data: bytes) -> Iterator[bytes]:
@@ -93,14 +85,6 @@ def _bodies(data: bytes) -> Iterator[bytes]:
             return
         yield body
         pos += _HEAD.size + size
-
-
-def is_unbegun(data: bytes) -> bool:
-    """Whether a journal ends inside of its head: its recorder died before anything could be appended."""
-    if len(data) < len(_MAGIC) + _HEAD.size:
-        return (_MAGIC + bytes(_HEAD.size)).startswith(data) or data.startswith(_MAGIC) or not any(data)
-    size, _ = _HEAD.unpack_from(data, len(_MAGIC))
-    return data.startswith(_MAGIC) and len(data) < len(_MAGIC) + _HEAD.size + size <= _MAX_HEAD
 
 
 def read_journal(data: bytes, *, where: str = "journal") -> tuple[JournalHead, Iterator[JournalRecord]]:
@@ -129,8 +113,5 @@ def _records(bodies: Iterator[bytes], where: str) -> Iterator[JournalRecord]:
     for body in bodies:
         if not body or body[0] > 1:
             raise FormatError("a record of a journal has unknown flags", where=where)
-        size, pos = read_uvarint(body, 1)
-        _, end = split_entry(body, pos, where=where)
-        if end != pos + size:
-            raise FormatError("a record of a journal does not fill its entry", where=where)
-        yield JournalRecord(body[pos:end], body[end:], bool(body[0]))
+        entry, end = decode_entry(body, 1, where=where)
+        yield JournalRecord(entry, body[end:], bool(body[0]))

@@ -148,11 +148,13 @@ class Near(_Strict, frozen=True):
 class Segment(_Strict, frozen=True):
     """A run of records with tables of its own. A sealed recording has one.
 
-    ``packs`` maps the pack indexes in its tables to the manifest's packs; None stands for the same indexes.
+    ``inline_first`` is the number of inline response bytes before it. ``packs`` maps the pack indexes in its tables
+    to the manifest's packs; None stands for the same indexes.
     """
 
     first: int
     count: int
+    inline_first: int
     packs: list[int] | None
     keys: TableRef
     records: TableRef
@@ -180,6 +182,7 @@ class Storage(_Strict, frozen=True):
     pack_pages: list[PageRef]
     segments: list[Segment]
     literals: int
+    inlines: int
     merkle_edge: list[str]
     tombstones: list[dict[str, Any]]
     withheld: list[dict[str, Any]]
@@ -327,7 +330,7 @@ def _content_problem(content: Content) -> str | None:
 
 
 def _storage_problem(content: Content, storage: Storage) -> str | None:
-    if storage.revision < 1 or storage.checkpoint < 0 or storage.literals < 0:
+    if storage.revision < 1 or min(storage.checkpoint, storage.literals, storage.inlines) < 0:
         return "a number is out of its bounds"
     if not _HEX8.fullmatch(storage.writer) or not _is_time(storage.created):
         return "the writer id or the time of writing is malformed"
@@ -355,11 +358,12 @@ def _storage_problem(content: Content, storage: Storage) -> str | None:
 
 def _segments_problem(content: Content, storage: Storage) -> str | None:
     packs = len(storage.packs)
-    seq = 0
+    seq = inlines = 0
     for segment in storage.segments:
-        if segment.first != seq or segment.count <= 0:
+        if segment.first != seq or segment.count <= 0 or not inlines <= segment.inline_first <= storage.inlines:
             return "the segments do not follow each other"
         seq += segment.count
+        inlines = segment.inline_first
         # How many packs the pages hold is known once they are read.
         if any(index < 0 or (index >= packs and not storage.pack_pages) for index in segment.packs or ()):
             return "a segment names a pack that the manifest does not"

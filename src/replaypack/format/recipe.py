@@ -80,6 +80,19 @@ class Recipe:
         """Bytes of the blob."""
         return self.ends[-1] if self.ends else 0
 
+    def whole_quads(self, start: int, end: int) -> tuple[int, int]:
+        """Move ``start`` up and ``end`` down so that `cut` finds neither inside of a quad."""
+        for forward in (True, False):
+            position = start if forward else end
+            index = bisect_right(self.ends, position)
+            if index < len(self.ranges) and self.ranges[index].flags:
+                begin = self.ends[index] - output_length(self.ranges[index])
+                if forward:
+                    start = min(begin + -(-(position - begin) // 4) * 4, self.ends[index])
+                else:
+                    end = begin + (position - begin) // 4 * 4
+        return start, max(start, end)
+
 
 def encode_ops(ops: Sequence[Op]) -> bytes:
     """Encode a recipe: the number of parts, then each part.

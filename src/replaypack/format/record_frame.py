@@ -1,113 +1,182 @@
-"""Record frames: rows with their recipes and small responses, back to back (spec chapter 04, "Record frames")."""
+"""Record frames: rows, their recipes and small responses, in sections (spec chapter 04, "Record frames").
+
+``uvarint n ‖ sizes ‖ rows ‖ recipes ‖ inlines``: rows and digests do not compress, recipes and responses do,
+each in its own way, so that they lie apart. ``sizes`` is the transposed matrix of n entries of three u32: bytes
+of the stored row, bytes of its recipes, and 1 + bytes of the inline response (0 where it is not inline).
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
+from struct import unpack
 from typing import NamedTuple
 
 from replaypack.errors import FormatError
 
 from .recipe import Range, parse_ops, resolve
 from .row import Row, parse_stored_row
-from .varint import append_uvarint, read_uvarint
+from .table import transpose, untranspose
+from .varint import append_uvarint, read_uvarint, uvarint
 
-__all__ = ["MAX_FRAME_RANGES", "Entry", "RecordFrame", "encode_entry", "split_entry"]
+__all__ = [
+    "MAX_FRAME_RANGES",
+    "Entry",
+    "RecordFrame",
+    "decode_entry",
+    "encode_entry",
+    "encode_frame",
+    "join_frames",
+]
+
 
 #: The most ranges that the recipes of one record frame may resolve to, all together. Runs multiply: without
 #: a limit a frame of a few kilobytes could fill any memory.
 MAX_FRAME_RANGES = 1 << 22
+_SIZES = 12
 
 
 class Entry(NamedTuple):
-    """One record of a frame: its stored row, the recipes of the blobs not inline, the inline response or None."""
+    """One record: its stored row, the recipes of the blobs not inline, the inline response or None."""
 
     row: bytes
     recipes: bytes
     inline: bytes | None
 
 
-def encode_entry(row: bytes, recipes: bytes, inline: bytes | None) -> bytes:
-    """Return one entry. ``row`` is the whole row; its response digest is left out where the response is inline."""
+def stored_row(row: bytes, inline: bytes | None) -> bytes:
+    """What is stored of a row: without the digest of its response, where that is inline."""
+    return row if inline is None else row[:-32]
+
+
+def encode_entry(entry: Entry) -> bytes:
+    """One record by itself, as a journal has it: ``uvarint sizes (3) ‖ row ‖ recipes ‖ inline``."""
+    row, recipes, inline = entry
     out = bytearray()
-    append_uvarint(out, len(row) - 32 if inline is not None else len(row))
+    append_uvarint(out, len(row))
     append_uvarint(out, len(recipes))
     append_uvarint(out, 0 if inline is None else len(inline) + 1)
-    if inline is None:
-        return b"".join((out, row, recipes))
-    return b"".join((out, row[:-32], recipes, inline))
+    return b"".join((out, row, recipes, inline or b""))
 
 
-def split_entry(data: bytes, pos: int, *, where: str = "record frame") -> tuple[Entry, int]:
-    """Take the entry at ``pos`` apart; return it and the position behind it. Raises `FormatError`."""
+def decode_entry(data: bytes, pos: int, *, where: str = "record") -> tuple[Entry, int]:
+    """Take the record at ``pos`` apart; return it and the position behind it. Raises `FormatError`."""
     row_size, pos = read_uvarint(data, pos)
     recipes_size, pos = read_uvarint(data, pos)
-    inline_size, pos = read_uvarint(data, pos)
+    inline_mark, pos = read_uvarint(data, pos)
     body = pos + row_size
     inline = body + recipes_size
-    end = inline + max(0, inline_size - 1)
-    if end > len(data) or row_size < 34:
-        raise FormatError("a record does not fit its frame", where=where)
-    return Entry(data[pos:body], data[body:inline], data[inline:end] if inline_size else None), end
+    end = inline + max(0, inline_mark - 1)
+    if end > len(data):
+        raise FormatError("a record does not fit its place", where=where)
+    return Entry(data[pos:body], data[body:inline], data[inline:end] if inline_mark else None), end
+
+
+def _u32(value: int) -> bytes:
+    return value.to_bytes(4, "big")
+
+
+def encode_frame(entries: Iterable[Entry]) -> list[bytes]:
+    """Return the sections of a frame, whose concatenation is the frame before compression."""
+    sizes: list[bytes] = []
+    rows: list[bytes] = []
+    recipes: list[bytes] = []
+    inlines: list[bytes] = []
+    for row, recipe, inline in entries:
+        sizes.append(_u32(len(row)) + _u32(len(recipe)) + _u32(0 if inline is None else len(inline) + 1))
+        rows.append(row)
+        recipes.append(recipe)
+        if inline:
+            inlines.append(inline)
+    head = uvarint(len(rows)) + transpose(b"".join(sizes), _SIZES)
+    return [head, b"".join(rows), b"".join(recipes), b"".join(inlines)]
 
 
 class RecordFrame:
-    """A decompressed record frame. Records are found by their place (byte offset) or in order."""
-
-    __slots__ = ("_lock", "_recipes", "_resolved", "_walked", "raw", "where")
+    """A decompressed record frame. Records are found by their number in it."""
 
     def __init__(self, raw: bytes, *, where: str = "record frame") -> None:
         self.raw = raw
         self.where = where
+        count, pos = read_uvarint(raw, 0)
+        if not 0 < count <= (len(raw) - pos) // _SIZES:
+            raise FormatError(f"a frame of {len(raw)} bytes cannot hold {count} records", where=where)
+        sizes = untranspose(raw[pos : pos + count * _SIZES], _SIZES)
+        numbers = unpack(f">{3 * count}I", sizes)
+        marks = numbers[2::3]
+        start = pos + count * _SIZES
+        row_ends = list(accumulate(numbers[0::3], initial=start))
+        recipe_ends = list(accumulate(numbers[1::3], initial=row_ends[-1]))
+        inline_ends = list(accumulate([mark - 1 if mark else 0 for mark in marks], initial=recipe_ends[-1]))
+        if inline_ends[-1] != len(raw):
+            raise FormatError("the records of a frame do not fill it", where=where)
+        self.count = count
+        self.inline_size = inline_ends[-1] - inline_ends[0]
+        self._ends = (row_ends, recipe_ends, inline_ends, marks)
         # Recipes refer to recipes before them: they are resolved once, in order, as far as needed.
-        self._recipes: list[list[Range]] = []
-        self._walked: dict[int, list[list[Range]]] = {}
+        self._walked: list[list[list[Range]]] = []
+        self._recipe_ranges: list[list[Range]] = []
         self._resolved = 0
         # Frames are cached and shared between threads; two walks at a time would count recipes twice.
         self._lock = threading.Lock()
 
-    def entry(self, place: int) -> tuple[Row, bytes, Entry]:
-        """Return the record at byte offset ``place``: row, whole row bytes, entry. Raises `FormatError`."""
-        if place >= len(self.raw):
-            raise FormatError(f"no record at byte {place} of {len(self.raw)}", where=self.where)
-        entry, _ = split_entry(self.raw, place, where=self.where)
+    def entry(self, number: int) -> Entry:
+        """Return record ``number`` (from 0) of the frame, not parsed. Raises `FormatError`."""
+        if not 0 <= number < self.count:
+            raise FormatError(f"there is no record {number} among {self.count}", where=self.where)
+        rows, recipes, inlines, marks = self._ends
+        raw = self.raw
+        return Entry(
+            raw[rows[number] : rows[number + 1]],
+            raw[recipes[number] : recipes[number + 1]],
+            raw[inlines[number] : inlines[number + 1]] if marks[number] else None,
+        )
+
+    def record(self, number: int) -> tuple[Row, bytes, bytes | None]:
+        """Return record ``number``: its row, the whole bytes of the row, its inline response or None."""
+        entry = self.entry(number)
         row, data = parse_stored_row(entry.row, entry.inline, where=self.where)
-        return row, data, entry
+        return row, data, entry.inline
 
-    def places(self) -> Iterator[int]:
-        """Yield the places of the records, in order."""
-        pos = 0
-        while pos < len(self.raw):
-            yield pos
-            _, pos = split_entry(self.raw, pos, where=self.where)
+    def records(self) -> Iterator[tuple[Row, bytes, bytes | None]]:
+        """Yield the records in order, as `record` returns them."""
+        return map(self.record, range(self.count))
 
-    def recipes(self, place: int) -> list[list[Range]]:
-        """Return the recipes of the record at ``place``, resolved: of its request, identity, response, as present."""
+    def recipes(self, number: int) -> list[list[Range]]:
+        """Return the recipes of a record, resolved: of its request, identity, response, as far as it has them."""
+        if not 0 <= number < self.count:
+            raise FormatError(f"there is no record {number} among {self.count}", where=self.where)
         with self._lock:
-            return self._walk(place)
+            return self._walk(number)
 
-    def _walk(self, place: int) -> list[list[Range]]:
-        if place in self._walked:
-            return self._walked[place]
-        pos = max(self._walked, default=-1)
-        if pos < 0:
-            pos = 0
-        else:
-            _, pos = split_entry(self.raw, pos, where=self.where)
-        while pos <= place and pos < len(self.raw):
-            start = pos
-            entry, pos = split_entry(self.raw, pos, where=self.where)
+    def _walk(self, number: int) -> list[list[Range]]:
+        _, ends, _, _ = self._ends
+        while len(self._walked) <= number:
+            at = len(self._walked)
+            pos, end = ends[at], ends[at + 1]
+            data = self.raw[pos:end]
             own: list[list[Range]] = []
             cursor = 0
-            while cursor < len(entry.recipes):
-                ops, cursor = parse_ops(entry.recipes, cursor, where=self.where)
-                ranges = resolve(ops, self._recipes, where=self.where)
+            while cursor < len(data):
+                ops, cursor = parse_ops(data, cursor, where=self.where)
+                ranges = resolve(ops, self._recipe_ranges, where=self.where)
                 self._resolved += len(ranges)
                 if self._resolved > MAX_FRAME_RANGES:
                     raise FormatError(f"the recipes of a frame have over {MAX_FRAME_RANGES} ranges", where=self.where)
-                self._recipes.append(ranges)
+                self._recipe_ranges.append(ranges)
                 own.append(ranges)
-            self._walked[start] = own
-        if place not in self._walked:
-            raise FormatError(f"no record begins at byte {place}", where=self.where)
-        return self._walked[place]
+            self._walked.append(own)
+        return self._walked[number]
+
+
+def join_frames(raws: Iterable[bytes]) -> list[bytes]:
+    """Return the sections of one frame that holds the records of several, in order.
+
+    Recipes count back from where they stand, and refer to nothing outside of their old frame: they stay as they are.
+    """
+    entries: list[Entry] = []
+    for raw in raws:
+        frame = RecordFrame(raw)
+        entries += map(frame.entry, range(frame.count))
+    return encode_frame(entries)

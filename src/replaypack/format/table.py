@@ -18,6 +18,7 @@ from replaypack.errors import FormatError
 from .digests import SHORT_SIZE, short_digest
 
 __all__ = [
+    "INLINE_SPACE",
     "BLOBS",
     "KEYS",
     "LITERALS",
@@ -26,7 +27,10 @@ __all__ = [
     "TABLES",
     "BlobEntry",
     "FrameEntry",
+    "FrameRef",
     "KeyEntry",
+    "KeyPage",
+    "key_page",
     "Location",
     "Root",
     "TableShape",
@@ -70,23 +74,29 @@ class TableShape:
         return f"<table {self.name}>"
 
 
+class FrameRef(NamedTuple):
+    """A record frame in the dictionary of a page of ``keys``: the sequence number of its first record, its
+    location, the first 16 bytes of the BLAKE3 of its raw bytes."""
+
+    first: int
+    frame: Location
+    digest: bytes
+
+
 class KeyEntry(NamedTuple):
-    """``keys``: key (first 16 bytes), discriminator (8), sequence, record frame, byte offset of the row in the
-    decompressed frame, first 16 bytes of the row's Merkle leaf."""
+    """``keys``: key (first 16 bytes), discriminator (8), sequence number. An entry is its sort key."""
 
     key: bytes
     discriminator: bytes
     seq: int
-    frame: Location
-    place: int
-    leaf: bytes
 
 
 class FrameEntry(NamedTuple):
     """``records`` and ``literals``: first sequence number or offset, frame, its raw bytes and items, its digest.
 
-    ``items`` is the number of records of a record frame; for a literal frame it equals ``raw``. ``digest`` is
-    the first 16 bytes of the BLAKE3 of the decompressed frame.
+    ``items`` is the number of records of a record frame, or of literal bytes: those are the last of the frame,
+    all of a literal frame, the inline section of a record frame. ``digest`` is the first 16 bytes of the BLAKE3
+    of the decompressed frame.
     """
 
     first: int
@@ -105,27 +115,29 @@ class BlobEntry(NamedTuple):
     role: int
 
 
-KEYS = TableShape(1, "keys", 62, 30)
+KEYS = TableShape(1, "keys", 30, 30)
 RECORDS = TableShape(2, "records", 42, 6)
 LITERALS = TableShape(3, "literals", 42, 6)
 BLOBS = TableShape(4, "blobs", 23, 22)
 TABLES = (KEYS, RECORDS, LITERALS, BLOBS)
 
-_KEY = Struct(">16s8sHIIIII16s")
+_KEY = Struct(">16s8sHI")
+_REF = Struct(">HIIII16s")
+#: Where inline responses begin in the literal address space.
+INLINE_SPACE = 1 << 47
 _FRAME = Struct(">HIIIIII16s")
 _BLOB = Struct(">16sHIB")
 
 
-def pack_key(entry: KeyEntry) -> bytes:
-    """Encode an entry of ``keys`` (62 bytes)."""
-    key, disc, seq, (pack, offset, length), place, leaf = entry
-    return _KEY.pack(key, disc, seq >> 32, seq & 0xFFFFFFFF, pack, offset, length, place, leaf)
+def pack_key(key: bytes, discriminator: bytes, seq: int) -> bytes:
+    """Encode an entry of ``keys`` (30 bytes); of ``key`` the first 16 bytes are taken."""
+    return _KEY.pack(key[:16], discriminator, seq >> 32, seq & 0xFFFFFFFF)
 
 
 def unpack_key(data: bytes, at: int = 0) -> KeyEntry:
     """Decode the entry of ``keys`` at byte ``at``."""
-    key, disc, high, low, pack, offset, length, place, leaf = _KEY.unpack_from(data, at)
-    return KeyEntry(key, disc, high << 32 | low, Location(pack, offset, length), place, leaf)
+    key, disc, high, low = _KEY.unpack_from(data, at)
+    return KeyEntry(key, disc, high << 32 | low)
 
 
 def pack_frame(entry: FrameEntry) -> bytes:
@@ -166,16 +178,16 @@ def untranspose(page: bytes, width: int) -> bytes:
     return bytes(rows)
 
 
-def pages_of(shape: TableShape, rows: Iterable[bytes]) -> Iterator[tuple[bytes, int, bytes]]:
-    """Cut sorted entries into pages; yield (first sort key, number of entries, page before compression)."""
+def pages_of(shape: TableShape, rows: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Cut sorted entries into pages: every one but the last is full."""
     batch: list[bytes] = []
     for row in rows:
         batch.append(row)
         if len(batch) == shape.page_entries:
-            yield batch[0][: shape.key], len(batch), transpose(b"".join(batch), shape.width)
+            yield batch
             batch = []
     if batch:
-        yield batch[0][: shape.key], len(batch), transpose(b"".join(batch), shape.width)
+        yield batch
 
 
 def parse_page(shape: TableShape, raw: bytes, count: int, digest: bytes, *, where: str = "page") -> bytes:
@@ -183,6 +195,40 @@ def parse_page(shape: TableShape, raw: bytes, count: int, digest: bytes, *, wher
     if len(raw) != count * shape.width or short_digest(raw) != digest:
         raise FormatError(f"a page of {shape.name} does not match its digest", where=where)
     return untranspose(raw, shape.width)
+
+
+def key_page(rows: bytes, frames: Iterable[FrameRef]) -> bytes:
+    """Return a page of ``keys`` before compression: its entries, then the frames they lie in, both transposed."""
+    refs = [_REF.pack(first >> 32, first & 0xFFFFFFFF, *at, digest) for first, at, digest in frames]
+    return transpose(rows, KEYS.width) + transpose(b"".join(refs), _REF.size)
+
+
+class KeyPage:
+    """A page of ``keys``: its entries (``rows``, one after another) and the record frames that they lie in."""
+
+    __slots__ = ("firsts", "frames", "rows", "where")
+
+    def __init__(self, raw: bytes, count: int, digest: bytes, *, where: str = "page") -> None:
+        split = count * KEYS.width
+        if len(raw) <= split or (len(raw) - split) % _REF.size or short_digest(raw) != digest:
+            raise FormatError("a page of keys does not match its digest", where=where)
+        self.where = where
+        self.rows = untranspose(raw[:split], KEYS.width)
+        refs = untranspose(raw[split:], _REF.size)
+        self.frames = [
+            FrameRef(high << 32 | low, Location(pack, offset, length), short)
+            for high, low, pack, offset, length, short in _REF.iter_unpack(refs)
+        ]
+        self.firsts = [ref.first for ref in self.frames]
+        if any(a >= b for a, b in zip(self.firsts, self.firsts[1:], strict=False)):
+            raise FormatError("the frames of a page of keys are not in order", where=where)
+
+    def frame_of(self, seq: int) -> FrameRef:
+        """The frame that holds record ``seq``."""
+        at = bisect_right(self.firsts, seq) - 1
+        if at < 0:
+            raise FormatError(f"no frame of the page holds record {seq}", where=self.where)
+        return self.frames[at]
 
 
 class Root:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from replaypack.storage._local import LocalStorage
 from replaypack.storage._memory import MemoryStorage
 from replaypack.storage._open import open_storage
+from replaypack.storage._options import StorageOptions
 from replaypack.storage._plan import Fetch, Part, assemble, plan_ranges
 from replaypack.storage._protocol import KeyRange, ObjectInfo, Storage
 
@@ -16,6 +17,7 @@ __all__ = [
     "ObjectInfo",
     "Part",
     "Storage",
+    "StorageOptions",
     "assemble",
     "open_storage",
     "plan_ranges",

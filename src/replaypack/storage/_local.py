@@ -56,30 +56,41 @@ class LocalStorage(Storage):
         self.read_only = read_only
         self._fsync = fsync
         self._links = True
+        self._warned = False
         self._threads = threading.Lock()
 
     # -- reading ------------------------------------------------------------------------------------
 
     def get(self, key: str) -> bytes:
+        check_key(key, operation="get", url=self.url)
         with self._open("get", key) as descriptor:
             return _read_exactly(descriptor, 0, os.fstat(descriptor).st_size)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        check_range(start, length, url=self._at(key))
         return self.get_ranges([(key, start, length)])[0]
 
     def get_suffix(self, key: str, length: int) -> bytes:
+        check_key(key, operation="get_suffix", url=self.url)
         check_range(0, length, url=self._at(key))
+        return self._read_suffix(key, length)
+
+    def get_ranges(self, ranges: Sequence[KeyRange]) -> list[bytes]:
+        for key, start, length in ranges:
+            check_key(key, operation="get_range", url=self.url)
+            check_range(start, length, url=self._at(key))
+        return self._read_ranges(ranges)
+
+    # The same without a check of keys, for a zip file may have any name.
+
+    def _read_suffix(self, key: str, length: int) -> bytes:
         with self._open("get_suffix", key) as descriptor:
             size = os.fstat(descriptor).st_size
             return _read_exactly(descriptor, max(0, size - length), min(length, size))
 
-    def get_ranges(self, ranges: Sequence[KeyRange]) -> list[bytes]:
+    def _read_ranges(self, ranges: Sequence[KeyRange]) -> list[bytes]:
         answers = [b""] * len(ranges)
         by_key: dict[str, list[int]] = {}
-        for index, (key, start, length) in enumerate(ranges):
-            check_key(key, operation="get_range", url=self.url)
-            check_range(start, length, url=self._at(key))
+        for index, (key, _, length) in enumerate(ranges):
             if length:
                 by_key.setdefault(key, []).append(index)
         for key, indexes in by_key.items():
@@ -138,7 +149,6 @@ class LocalStorage(Storage):
 
     @contextmanager
     def _open(self, operation: str, key: str) -> Iterator[int]:
-        check_key(key, operation=operation, url=self.url)
         with self._translated(operation, key):
             descriptor = os.open(self._path(key), os.O_RDONLY | getattr(os, "O_BINARY", 0))
             try:
@@ -209,7 +219,15 @@ class LocalStorage(Storage):
             except FileExistsError:
                 return False
             return True
-        with self._threads, _directory_lock(final.parent, self.url):
+        with self._threads, _directory_lock(final.parent) as locked:
+            if not locked and not self._warned:
+                self._warned = True
+                warnings.warn(
+                    f"{self.url}: this filesystem has neither hard links nor locks, so two writers that create the "
+                    "same object at the same moment may both succeed",
+                    WeakGuaranteeWarning,
+                    stacklevel=4,
+                )
             if os.path.lexists(final):
                 return False
             os.rename(temporary, final)
@@ -281,8 +299,10 @@ def _read_exactly(descriptor: int, start: int, length: int) -> bytes:
 
 
 @contextmanager
-def _directory_lock(directory: Path, url: str) -> Iterator[None]:
+def _directory_lock(directory: Path) -> Iterator[bool]:
     """Excludes other processes from creating names in ``directory``. A killed holder releases it by dying.
+
+    Yields whether there are locks at all.
 
     The lock file stays: to remove it would let two processes hold locks on two files of the same name.
     """
@@ -293,12 +313,9 @@ def _directory_lock(directory: Path, url: str) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         except OSError:
-            warnings.warn(
-                f"{url}: this filesystem has neither hard links nor locks, so two writers that create the same "
-                "object at the same moment may both succeed",
-                WeakGuaranteeWarning,
-                stacklevel=2,
-            )
-        yield
+            locked = False
+        else:
+            locked = True
+        yield locked
     finally:
         os.close(descriptor)

@@ -5,38 +5,107 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from replaypack.errors import StorageUnsupportedError
 from replaypack.storage._local import LocalStorage
 from replaypack.storage._memory import MemoryStorage
-from replaypack.storage._options import split_options
+from replaypack.storage._options import StorageOptions, split_options
 from replaypack.storage._protocol import Storage
+from replaypack.storage._redact import safe_url
+
+if TYPE_CHECKING:
+    from replaypack.storage._remote import RemoteStorage
 
 __all__ = ["open_storage"]
 
 _PROTOCOL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)(?:://|::)")  # two letters at least: "C:" is a drive
 
+_CACHES = frozenset({"simplecache", "filecache", "blockcache", "cached"})
+
 
 def open_storage(url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> Storage:
     """The storage behind ``url``; nothing is asked of it yet.
 
-    A path or ``file://`` URL is a directory on this machine, ``memory://name`` objects in this process.
+    A path or ``file://`` URL is a directory on this machine, ``memory://name`` objects in this process; ``s3://``,
+    ``gs://``, ``az://`` and ``https://`` are object stores and web servers, and anything else that fsspec knows is
+    taken with a `WeakGuaranteeWarning`. ``zip::URL``, or a URL that ends in ``.zip``, is one zip file.
 
     ``storage_options`` go to the fsspec filesystem as they are, apart from the entry ``"replaypack"``, a mapping
     of this library's own (see `StorageOptions`).
 
-    Raises `StorageUnsupportedError` for an unknown protocol, a missing package or an option that does not exist.
+    Raises `StorageUnsupportedError` for an unknown protocol or an option that does not exist; a missing package is
+    reported by the first operation.
     """
     address = os.fspath(url)
-    options, _foreign = split_options(storage_options)
-    found = _PROTOCOL.match(address)
-    protocol = found[1].lower() if found else "file"
-    if protocol in ("file", "local"):
-        path = re.sub(r"^(?:file|local)://", "", address)
-        return LocalStorage(path, fsync=options.fsync, read_only=options.read_only)
+    options, foreign = split_options(storage_options)
+    zipped = re.match(r"zip(?:://([^:]*))?::", address)
+    if zipped:
+        return _open_zip(address[zipped.end() :], (zipped[1] or "").strip("/"), options, foreign)
+    protocol = _protocol(address)
+    if protocol == "zip":
+        return _open_zip(address.removeprefix("zip://"), "", options, foreign)
     if protocol == "memory":
         memory = MemoryStorage(address)
         memory.read_only = options.read_only
         return memory
-    raise StorageUnsupportedError(f"no storage for {protocol}://", operation="open")
+    path = re.split(r"[?#]", address, maxsplit=1)[0] if protocol != "file" else address
+    if path.lower().endswith(".zip") and not (protocol == "file" and os.path.isdir(_local_path(address))):
+        return _open_zip(address, "", options, foreign)
+    if protocol == "file":
+        return LocalStorage(_local_path(address), fsync=options.fsync, read_only=options.read_only)
+    return _open_remote(protocol, address, options, foreign)
+
+
+def _open_zip(address: str, prefix: str, options: StorageOptions, foreign: Mapping[str, Any]) -> Storage:
+    from replaypack.storage._zip import ZipStorage
+    from replaypack.storage._zip_sources import LocalZip, RemoteZip
+
+    protocol = _protocol(address)
+    if protocol == "file":
+        return ZipStorage(LocalZip(_local_path(address)), prefix)
+    return ZipStorage(RemoteZip(_open_remote(protocol, address, options, foreign)), prefix)
+
+
+def _open_remote(protocol: str, address: str, options: StorageOptions, foreign: Mapping[str, Any]) -> RemoteStorage:
+    # Imported here: an archive on a disk is opened without the modules of all the others.
+    if "::" not in address:
+        if protocol in ("s3", "s3a"):
+            from replaypack.storage._s3 import S3Storage
+
+            return S3Storage(address, options, foreign)
+        if protocol in ("gs", "gcs"):
+            from replaypack.storage._gcs import GCSStorage
+
+            return GCSStorage(address, options, foreign)
+        if protocol in ("az", "abfs", "abfss", "adl"):
+            from replaypack.storage._azure import AzureStorage
+
+            return AzureStorage(address, options, foreign)
+        if protocol in ("http", "https"):
+            from replaypack.storage._http import HttpStorage
+
+            return HttpStorage(address, options, foreign)
+    if protocol in _CACHES:
+        raise StorageUnsupportedError(
+            f"{protocol}:: keeps copies and never sees another writer", operation="open", url=safe_url(address)
+        )
+    from fsspec.registry import known_implementations, registry
+
+    from replaypack.storage._fsspec import FsspecStorage
+
+    if protocol not in known_implementations and protocol not in registry:
+        raise StorageUnsupportedError(
+            f"no filesystem is known for {protocol}://", operation="open", url=safe_url(address)
+        )
+    return FsspecStorage(address, options, foreign)
+
+
+def _protocol(address: str) -> str:
+    found = _PROTOCOL.match(address)
+    protocol = found[1].lower() if found else "file"
+    return "file" if protocol == "local" else protocol
+
+
+def _local_path(address: str) -> str:
+    return os.path.expanduser(re.sub(r"^(?:file|local)://", "", address))

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from replaypack.errors import ObjectExistsError, ReadOnlyStorageError, StorageError
+from replaypack.errors import ObjectExistsError, ObjectMissingError, ReadOnlyStorageError, StorageError
 
 __all__ = ["KeyRange", "ObjectInfo", "Storage", "check_key", "check_prefix", "is_key"]
 
@@ -181,5 +181,9 @@ class Storage(ABC):
 
     def _accept_existing(self, key: str, data: bytes) -> None:
         """After "exists": our own bytes mean that an earlier attempt of this very write got through."""
-        if self.get(key) != data:
+        try:
+            same = self.get(key) == data
+        except ObjectMissingError:  # deleted meanwhile, or not ours to read: either way it was another's
+            same = False
+        if not same:
             raise ObjectExistsError("other bytes are already there", operation="put_new", url=self._at(key))

@@ -1,0 +1,1 @@
+"""Benchmarks of replaypack next to its peers: ``python -m benchmarks --help``."""

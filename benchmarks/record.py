@@ -1,0 +1,74 @@
+"""Time to record, seal included, next to JSON lines + zstd -3 --long=27 on the same disk; rounds interleaved."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+from replaypack import Archive
+
+from .common import Row, json_line, line_compressor, note, record, scratch
+from .workloads import Call, agent, flat
+
+__all__ = ["run"]
+
+
+def _ours(directory: Path, calls: list[Call]) -> None:
+    with Archive(directory / "archive") as archive:
+        record(archive, "r", calls)
+
+
+def _lines(directory: Path, calls: list[Call], *, fsync: bool) -> None:
+    stream = line_compressor(3)
+    with (directory / "lines.jsonl.zst").open("wb") as file:
+        for call in calls:
+            file.write(stream.compress(json_line(call)))
+        file.write(stream.flush())
+        if fsync:
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _timed(action: Callable[[Path], None]) -> tuple[float, float]:
+    """Wall and processor time (all threads), in seconds."""
+    with scratch() as directory:
+        wall, cpu = time.perf_counter(), time.process_time()
+        action(directory)
+        return time.perf_counter() - wall, time.process_time() - cpu
+
+
+def compare(name: str, calls: list[Call], rounds: int, target: str) -> Row:
+    """Time both, turn by turn."""
+    peers: dict[str, Callable[[Path], None]] = {
+        "ours": lambda directory: _ours(directory, calls),
+        "lines": lambda directory: _lines(directory, calls, fsync=False),
+        "lines, fsync": lambda directory: _lines(directory, calls, fsync=True),
+    }
+    times: dict[str, list[tuple[float, float]]] = {peer: [] for peer in peers}
+    for _ in range(rounds):
+        for peer, action in peers.items():
+            times[peer].append(_timed(action))
+    wall = {peer: median(seen for seen, _ in pairs) for peer, pairs in times.items()}
+    cpu = {peer: median(used for _, used in pairs) for peer, pairs in times.items()}
+    ratio = median(a / b for (a, _), (b, _) in zip(times["ours"], times["lines"], strict=True))
+    synced = median(a / b for (a, _), (b, _) in zip(times["ours"], times["lines, fsync"], strict=True))
+    note(f"record: {name}: " + ", ".join(f"{peer} {wall[peer]:.2f} s (cpu {cpu[peer]:.2f})" for peer in peers))
+    return Row(
+        f"time to record, {name}",
+        f"{ratio:.2f} ×",
+        f"{target} JSON lines + zstd -3 --long=27",
+        f"median of {rounds} interleaved rounds: {wall['ours']:.2f} s (fsync, journal, keys and digests included)"
+        f" against {wall['lines']:.2f} s without fsync; {synced:.2f} × with",
+    )
+
+
+def run(*, quick: bool = False) -> list[Row]:
+    """The rows of the table."""
+    turns, count, rounds = (60, 10_000, 3) if quick else (200, 100_000, 5)
+    return [
+        compare(f"agent T={turns}", list(agent(turns)), rounds, "≤ 1.0 ×"),
+        compare(f"flat {count // 1000}k", list(flat(count)), rounds if quick else 3, "≤ 3 ×"),
+    ]

@@ -1,0 +1,47 @@
+"""Where a zip file lies: on this machine, or behind any other storage's URL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from replaypack.storage._local import LocalStorage
+from replaypack.storage._remote import RemoteStorage
+
+__all__ = ["LocalZip", "RemoteZip"]
+
+
+class LocalZip:
+    """A zip file on this machine."""
+
+    def __init__(self, path: str | Path) -> None:
+        whole = Path(path).absolute()
+        self.url = str(whole)
+        self._storage = LocalStorage(whole.parent, read_only=True)
+        self._name = whole.name
+
+    def suffix(self, length: int) -> bytes:
+        return self._storage._read_suffix(self._name, length)
+
+    def ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        return self._storage._read_ranges([(self._name, start, length) for start, length in ranges])
+
+    def close(self) -> None:
+        self._storage.close()
+
+
+class RemoteZip:
+    """The object at the very URL of ``storage``, whose key is therefore empty."""
+
+    def __init__(self, storage: RemoteStorage) -> None:
+        self.url = storage.url
+        self._storage = storage
+
+    def suffix(self, length: int) -> bytes:
+        return self._storage._get_suffix("", length)
+
+    def ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        return self._storage._get_ranges([("", start, length) for start, length in ranges])
+
+    def close(self) -> None:
+        self._storage.close()

@@ -1,0 +1,21 @@
+"""Objects in this process."""
+
+from __future__ import annotations
+
+import pytest
+
+from replaypack.storage import MemoryStorage, Storage, open_storage
+from tests.storage.contract import StorageContract
+
+
+class TestMemory(StorageContract):
+    @pytest.fixture
+    def storage(self) -> Storage:
+        return MemoryStorage()
+
+
+def test_one_url_is_one_set_of_objects() -> None:
+    open_storage("memory://shared/a").put("k", b"1")
+    assert open_storage("memory://shared/a/").get("k") == b"1"
+    assert not list(open_storage("memory://shared/b").list())
+    assert not list(MemoryStorage().list())

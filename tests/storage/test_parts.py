@@ -1,0 +1,302 @@
+"""URLs, options, redaction, retries, classification, and the proxy itself."""
+
+from __future__ import annotations
+
+import http.client
+import subprocess
+import sys
+import threading
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from replaypack.errors import (
+    AccessDeniedError,
+    ObjectExistsError,
+    ObjectMissingError,
+    StorageError,
+    StorageUnsupportedError,
+)
+from replaypack.storage import LocalStorage, MemoryStorage, open_storage
+from replaypack.storage._errors import Kind, StatusError, build_error, classify
+from replaypack.storage._protocol import is_key
+from replaypack.storage._redact import Redactor, safe_url
+from replaypack.storage._remote import content_range
+from replaypack.storage._retry import LONGEST_WAIT, Retry
+from tests.storage.conftest import Bucket
+from tests.support.proxy import Fault, Proxy
+from tests.support.servers import Server
+
+# -- opening -----------------------------------------------------------------------------------------------
+
+
+def test_what_opens_what(tmp_path: Path) -> None:
+    (tmp_path / "folder.zip").mkdir()
+    for url in (str(tmp_path), tmp_path, f"file://{tmp_path}", f"local://{tmp_path}", "relative/path", "./x"):
+        assert type(open_storage(url)) is LocalStorage
+    assert open_storage(f"file://{tmp_path}").local_path == tmp_path
+    assert open_storage("relative").local_path == Path.cwd() / "relative"
+    assert type(open_storage("memory://x")) is MemoryStorage
+    names = {
+        "s3://b/p": "S3Storage",
+        "s3a://b/p": "S3Storage",
+        "gs://b/p": "GCSStorage",
+        "gcs://b/p": "GCSStorage",
+        "az://c/p": "AzureStorage",
+        "abfs://c@a.example/p": "AzureStorage",
+        "https://h/p": "HttpStorage",
+        "sftp://h/p": "FsspecStorage",
+        "https://h/p.zip?sig=x": "ZipStorage",
+        "zip::https://h/p?sig=x": "ZipStorage",
+        "zip://inner::s3://b/p.zip": "ZipStorage",
+        f"zip://{tmp_path}/p.zip": "ZipStorage",
+        f"{tmp_path}/p.zip": "ZipStorage",
+        f"{tmp_path}/folder.zip": "LocalStorage",
+    }
+    for url, name in names.items():
+        assert type(open_storage(url)).__name__ == name, url
+
+
+def test_a_cache_in_between_is_refused() -> None:
+    with pytest.raises(StorageUnsupportedError, match="never sees another writer"):
+        open_storage("simplecache::s3://b/p")
+
+
+def test_a_create_that_cannot_be_read_back_is_not_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = MemoryStorage()
+    storage.put("k", b"theirs")
+
+    def missing(key: str) -> bytes:
+        raise ObjectMissingError("missing or not permitted")
+
+    monkeypatch.setattr(storage, "get", missing)
+    with pytest.raises(ObjectExistsError):
+        storage.put_new("k", b"ours")
+
+
+def test_an_option_that_does_not_exist_is_named() -> None:
+    with pytest.raises(StorageUnsupportedError, match="retries"):
+        open_storage("memory://x", {"replaypack": {"retries": 3}})
+
+
+def test_the_import_is_cheap() -> None:
+    """Neither fsspec nor any client is imported until a URL of theirs is used."""
+    code = (
+        "import sys; import replaypack.storage as s; s.open_storage('x'); s.open_storage('s3://b/p')\n"
+        "loaded = {'fsspec', 's3fs', 'gcsfs', 'botocore', 'aiohttp', 'asyncio'} & set(sys.modules)\n"
+        "sys.exit(str(loaded) if loaded else 0)"
+    )
+    import os
+
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+
+
+@given(st.text("ab./-_~\\\0 é", max_size=12))
+def test_no_key_leads_out_of_the_archive(text: str) -> None:
+    if is_key(text):
+        assert not text.startswith("/")
+        assert ".." not in text.split("/")
+        assert "." not in text.split("/")
+        assert "" not in text.split("/")
+        assert not set(text) & set("\\\0~ é")
+
+
+# -- redaction ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("s3://bucket/a", "s3://bucket/a"),
+        ("https://user:pw@h/a?X-Amz-Signature=1#x", "https://h/a"),
+        ("sftp://me:p%40ss@h:22/a", "sftp://h:22/a"),
+        ("zip://in::https://u:p@h/a.zip?sig=1", "zip://in::https://h/a.zip"),
+        ("simplecache::s3://k:s@b/a", "simplecache::s3://b/a"),
+        ("/a/path?with#odd", "/a/path?with#odd"),
+    ],
+)
+def test_a_url_is_shown_without_its_secrets(url: str, shown: str) -> None:
+    assert safe_url(url) == shown
+
+
+def test_what_a_message_loses() -> None:
+    options = {
+        "key": "canary-key",
+        "secret": "canary/secret+1",
+        "client_kwargs": {"aws_session_token": "canary-token", "region_name": "eu-central-1"},
+        "headers": {"Authorization": "Bearer canary-bearer"},
+        "connection_string": "AccountName=x;AccountKey=canary-account",
+        "nested": [{"password": b"canary-bytes"}],
+        "endpoint_url": "https://me:canary-pass@minio.example/?t=canary-query",
+    }
+    redactor = Redactor("https://u:canary-url-pass@h/a?sv=2024&sig=canary%2Fsig", options)
+    text = (
+        "eu-central-1 minio.example canary-key canary/secret+1 canary%2Fsecret%2B1 canary-token canary-bytes "
+        "Bearer canary-bearer AccountName=x;AccountKey=canary-account https://me:canary-pass@minio.example/?t=1 "
+        "https://other/x?X-Amz-Signature=canary-presigned&y=1 sig=canary-sig 'X-Amz-Credential': canary-credential "
+        "Authorization: AWS4-HMAC-SHA256 canary-auth sig=canary%2Fsig canary-url-pass canary-query"
+    )
+    cleaned = redactor.clean(text)
+    assert "canary" not in cleaned, cleaned
+    assert cleaned.startswith("eu-central-1 minio.example")
+    assert "canary" not in repr(redactor)
+    assert len(redactor.clean("x" * 5000)) < 400
+
+
+# -- retries ----------------------------------------------------------------------------------------------
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.slept: list[float] = []
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+
+def run(retry_seconds: float, *, jitter: float, failures: int, each: float = 0.0) -> tuple[Clock, int]:
+    clock = Clock()
+    attempts = 0
+
+    def attempt() -> int:
+        nonlocal attempts
+        attempts += 1
+        clock.now += each
+        if attempts <= failures:
+            raise ConnectionError
+        return attempts
+
+    retry = Retry(retry_seconds, clock=lambda: clock.now, sleep=clock.sleep, jitter=lambda: jitter)
+    try:
+        retry.run(attempt, lambda error: True)
+    except ConnectionError:
+        pass
+    return clock, attempts
+
+
+def test_waits_double_up_to_a_limit() -> None:
+    clock, attempts = run(1000, jitter=1.0, failures=10)
+    assert attempts == 11
+    assert clock.slept == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, LONGEST_WAIT, LONGEST_WAIT, LONGEST_WAIT])
+
+
+def test_no_attempt_begins_after_the_time_is_up() -> None:
+    clock, _ = run(60, jitter=1.0, failures=10**6)
+    assert sum(clock.slept) < 60
+    clock, attempts = run(60, jitter=0.5, failures=10**6, each=25.0)
+    assert attempts == 3  # at 0, about 25 and about 50 seconds
+    assert run(0, jitter=0.0, failures=9)[1] == 1
+
+
+def test_what_will_not_pass_is_not_tried_again() -> None:
+    def attempt() -> None:
+        calls.append(1)
+        raise ValueError
+
+    calls: list[int] = []
+    with pytest.raises(ValueError):
+        Retry(60).run(attempt, lambda error: False)
+    assert len(calls) == 1
+
+
+# -- classification ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "message", "reading", "kind", "retry"),
+    [
+        (404, "NoSuchKey", "", True, Kind.MISSING, False),
+        (403, "AccessDenied", "", True, Kind.MISSING_OR_DENIED, False),
+        (403, "", "", True, Kind.MISSING_OR_DENIED, False),
+        (403, "AccessDenied", "", False, Kind.DENIED, False),
+        (403, "AccessDenied", "Request has expired", True, Kind.DENIED, False),
+        (403, "SignatureDoesNotMatch", "", True, Kind.DENIED, False),
+        (403, "", "Rate limit exceeded", True, Kind.UNAVAILABLE, True),
+        (401, "", "", True, Kind.DENIED, False),
+        (409, "ConditionalRequestConflict", "", False, Kind.UNAVAILABLE, True),
+        (409, "BlobAlreadyExists", "", False, Kind.EXISTS, False),
+        (412, "", "", False, Kind.EXISTS, False),
+        (416, "", "", True, Kind.TOO_SHORT, False),
+        (429, "", "", True, Kind.UNAVAILABLE, True),
+        (500, "", "", True, Kind.UNAVAILABLE, True),
+        (501, "NotImplemented", "", False, Kind.UNSUPPORTED, False),
+        (507, "", "", False, Kind.FULL, False),
+        (418, "", "", True, Kind.FAILED, False),
+    ],
+)
+def test_what_an_answer_means(status: int, code: str, message: str, reading: bool, kind: Kind, retry: bool) -> None:
+    failure = classify(StatusError(status, code, message), reading=reading)
+    assert (failure.kind, failure.retry) == (kind, retry)
+
+
+def test_every_kind_becomes_its_error() -> None:
+    for kind in Kind:
+        failure = classify(StatusError(418), reading=True)
+        error = build_error(type(failure)(kind, "m"), operation="get", url="s3://b/k", message="cleaned")
+        assert isinstance(error, StorageError)
+        assert str(error).startswith("get s3://b/k: ")
+        assert isinstance(error, ObjectMissingError) == (kind in (Kind.MISSING, Kind.MISSING_OR_DENIED))
+        assert isinstance(error, AccessDeniedError) == (kind is Kind.DENIED)
+
+
+def test_content_ranges() -> None:
+    assert content_range("bytes 5-9/20", status=206, announced=5) == (5, 20)
+    assert content_range("bytes 5-9/*", status=206, announced=5) == (5, None)
+    assert content_range(None, status=206, announced=5) == (None, None)
+    assert content_range("pages 1-2/3", status=206, announced=5) == (None, None)
+    assert content_range(None, status=200, announced=20) == (0, 20)
+
+
+# -- the proxy ---------------------------------------------------------------------------------------------
+
+
+def test_the_proxy_counts_depth_and_sees_ranges(static_server: Server) -> None:
+    assert static_server.root
+    (static_server.root / "f").write_bytes(b"0123456789")
+    with Proxy(static_server.url) as proxy:
+
+        def get(spec: str) -> bytes:
+            request = urllib.request.Request(f"{proxy.url}/f", headers={"Range": f"bytes={spec}"})
+            data: bytes = urllib.request.urlopen(request).read()
+            return data
+
+        assert get("2-4") == b"234"
+        proxy.inject(Fault.meet(5), times=5)
+        threads = [threading.Thread(target=get, args=(f"{i}-{i}",)) for i in range(5)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        get("0-0")
+        assert len(proxy.requests) == 7
+        assert proxy.depth() == 3
+        assert proxy.requests[0].range == "bytes=2-4"
+        assert proxy.requests[0].status == 206
+        proxy.clear()
+        with proxy.recording() as seen:
+            get("1-1")
+        assert [r.bare_path for r in seen] == ["/f"]
+        proxy.inject(Fault.cut())
+        with pytest.raises((OSError, http.client.HTTPException)):
+            get("0-0")
+        proxy.inject(Fault.status(503), when=lambda request: request.range == "bytes=9-9")
+        assert get("0-0") == b"0"
+        with pytest.raises(OSError):
+            get("9-9")
+
+
+def test_logs_hold_no_credentials(s3_bucket: Bucket, caplog: pytest.LogCaptureFixture) -> None:
+    """Ours, at any level; other libraries' debug logs are theirs, but they are quiet at INFO."""
+    caplog.set_level("INFO")
+    storage: Any = s3_bucket.open(own={"retry_seconds": 0.3})
+    s3_bucket.proxy.inject(Fault.s3(503, "SlowDown"), times=None)
+    with pytest.raises(StorageError):
+        storage.get("k")
+    assert "canary" not in caplog.text.lower()

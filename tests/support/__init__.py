@@ -1,0 +1,1 @@
+"""Servers and proxies that tests run against."""
