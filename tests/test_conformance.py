@@ -52,8 +52,8 @@ def test_schemas_accept_the_archive() -> None:
 #: Invalid manifests whose fault no schema can see.
 BEYOND_SCHEMA = (
     "changed byte|white space|number in another form|counts that do not|records without|edge that does not|"
-    "another Merkle|packs here and in|segment of a pack|begins elsewhere|of other records|fewer keys|"
-    "root that is no|root cut off"
+    "another Merkle|packs here and in|segment of a pack|begins elsewhere|of other records|inline bytes behind|"
+    "fewer keys|root that is no|root cut off"
 )
 
 

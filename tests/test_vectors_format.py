@@ -25,9 +25,9 @@ from replaypack.format.manifest import parse_manifest, read_root
 from replaypack.format.merkle import MerkleTree, leaf_hash, merkle_root
 from replaypack.format.pack import parse_pack
 from replaypack.format.recipe import Range, encode_ops, materialise, parse_ops, resolve
-from replaypack.format.record_frame import RecordFrame
+from replaypack.format.record_frame import RecordFrame, encode_entry
 from replaypack.format.row import BlobRef, discriminator, encode_row, parse_row
-from replaypack.format.table import TABLES, Root, parse_page, transpose
+from replaypack.format.table import KEYS, TABLES, KeyPage, Root, key_page, parse_page, transpose, unpack_key
 from replaypack.format.varint import read_uvarint, uvarint
 from replaypack.format.versions import parse_document
 from replaypack.values import decode, encode
@@ -108,13 +108,16 @@ def test_frames(case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("case", cases("valid", "record_frames"))
 def test_record_frames(case: dict[str, Any]) -> None:
-    frame = RecordFrame(hexed(case, "raw"))
-    assert list(frame.places()) == [record["place"] for record in case["records"]]
-    for record in reversed(case["records"]):
-        _, data, entry = frame.entry(record["place"])
+    raw = hexed(case, "raw")
+    frame = RecordFrame(raw)
+    assert frame.count == len(case["records"])
+    assert raw[len(raw) - frame.inline_size :].hex() == case["inlines"]
+    for number in reversed(range(frame.count)):
+        record = case["records"][number]
+        _, data, inline = frame.record(number)
         assert data.hex() == record["row"]
-        assert (None if entry.inline is None else entry.inline.hex()) == record["inline"]
-        assert [[list(item) for item in ranges] for ranges in frame.recipes(record["place"])] == record["recipes"]
+        assert (None if inline is None else inline.hex()) == record["inline"]
+        assert [[list(item) for item in ranges] for ranges in frame.recipes(number)] == record["recipes"]
 
 
 @pytest.mark.parametrize("case", cases("valid", "packs"))
@@ -148,8 +151,14 @@ def test_tables(case: dict[str, Any]) -> None:
     entries = b"".join(map(bytes.fromhex, case["entries"]))
     assert [case["entries"]] == [sorted(case["entries"])]
     page = hexed(case, "page")
-    assert transpose(entries, shape.width) == page
-    assert parse_page(shape, page, len(case["entries"]), hexed(case, "digest")) == entries
+    if shape is KEYS:
+        found = KeyPage(page, len(case["entries"]), hexed(case, "digest"))
+        assert found.rows == entries
+        assert [[r.first, *r.frame, r.digest.hex()] for r in found.frames] == case["frames"]
+        assert key_page(entries, found.frames) == page
+    else:
+        assert transpose(entries, shape.width) == page
+        assert parse_page(shape, page, len(case["entries"]), hexed(case, "digest")) == entries
     assert base64.b64decode(case["root_base64"]) == hexed(case, "root")
     root = Root.parse(shape, len(case["entries"]), hexed(case, "root"))
     assert root.fences == [entries[: shape.key]]
@@ -180,7 +189,8 @@ def test_journals(case: dict[str, Any]) -> None:
     head, records = read_journal(hexed(case, "journal"))
     assert head.name == case["recording"]
     assert [
-        {"entry": r.entry.hex(), "literals": r.literals.hex(), "starts_frame": r.starts_frame} for r in records
+        {"record": encode_entry(r.entry).hex(), "literals": r.literals.hex(), "starts_frame": r.starts_frame}
+        for r in records
     ] == case["records"]
 
 
@@ -286,9 +296,9 @@ def test_frames_refused(case: dict[str, Any]) -> None:
 def test_record_frames_refused(case: dict[str, Any]) -> None:
     with refused(case["error"]):
         frame = RecordFrame(hexed(case, "raw"))
-        for place in frame.places():
-            frame.entry(place)
-            frame.recipes(place)
+        for number in range(frame.count):
+            frame.record(number)
+            frame.recipes(number)
 
 
 @pytest.mark.parametrize("case", cases("invalid", "packs"))
@@ -304,7 +314,11 @@ def test_tables_refused(case: dict[str, Any]) -> None:
         if "root" in case:
             Root.parse(shape, case["count"], hexed(case, "root"))
         else:
-            parse_page(shape, hexed(case, "page"), case["count"], hexed(case, "digest"))
+            raw, count, short = hexed(case, "page"), case["count"], hexed(case, "digest")
+            if shape is not KEYS:
+                parse_page(shape, raw, count, short)
+            page = KeyPage(raw, count, short)
+            page.frame_of(unpack_key(page.rows).seq)
 
 
 @pytest.mark.parametrize("case", cases("invalid", "merkle"))

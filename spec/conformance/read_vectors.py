@@ -90,11 +90,13 @@ def frames(case: Case) -> None:
 
 
 def record_frames(case: Case) -> None:
-    found = list(rpk.split_records(data(case, "raw")))
-    for (place, row, inline, ranges), note in zip(found, case["records"], strict=True):
-        same((place, row.hex()), (note["place"], note["row"]))
+    found = rpk.split_records(data(case, "raw"))
+    for (row, inline, ranges), note in zip(found, case["records"], strict=True):
+        same(row.hex(), note["row"])
         same(inline if inline is None else inline.hex(), note["inline"])
         same([[list(part) for part in recipe] for recipe in ranges], note["recipes"])
+    same(b"".join(inline or b"" for _, inline, _ in found).hex(), case["inlines"])
+    same(data(case, "raw")[len(case["raw"]) // 2 - len(case["inlines"]) // 2 :].hex(), case["inlines"])
 
 
 def packs(case: Case) -> None:
@@ -111,7 +113,13 @@ def tables(case: Case) -> None:
     table = case["table"]
     if "page" in case:
         count = len(case["entries"]) if "entries" in case else case["count"]
-        entries = rpk.parse_page(table, data(case, "page"), count, data(case, "digest"))
+        if table == 1:
+            entries, frames_ = rpk.parse_key_page(data(case, "page"), count, data(case, "digest"))
+            for entry in entries:
+                rpk.frame_of(int.from_bytes(entry[24:], "big"), frames_)
+            same([[*frame[:4], frame[4].hex()] for frame in frames_], case.get("frames"))
+        else:
+            entries = rpk.parse_page(table, data(case, "page"), count, data(case, "digest"))
         same([entry.hex() for entry in entries], case.get("entries"))
     root = rpk.parse_root(table, case.get("count") or len(case.get("entries", ())), data(case, "root"))
     same(len(root), len(case.get("pages", root[:1])))
@@ -156,15 +164,13 @@ def journal(case: Case) -> None:
     found = []
     for body in bodies[1:]:
         need(body and body[0] < 2, "flags")
-        size, at = rpk.uvarint(body, 1)
-        parts, begin = [], at
+        parts, begin = [], 1
         for _ in range(3):
             number, begin = rpk.uvarint(body, begin)
             parts.append(number)
-        need(begin + parts[0] + parts[1] + max(0, parts[2] - 1) == at + size, "entry")
-        found.append(
-            {"entry": body[at : at + size].hex(), "literals": body[at + size :].hex(), "starts_frame": body[0] == 1}
-        )
+        end = begin + parts[0] + parts[1] + max(0, parts[2] - 1)
+        need(end <= len(body), "record")
+        found.append({"record": body[1:end].hex(), "literals": body[end:].hex(), "starts_frame": body[0] == 1})
     same((head["name"], found), (case["recording"], case["records"]))
 
 

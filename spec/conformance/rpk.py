@@ -10,7 +10,6 @@ import itertools
 import json
 import re
 import struct
-from collections.abc import Iterator
 from typing import Any
 
 import msgpack
@@ -237,19 +236,26 @@ def put_out(raw: bytes, flags: int) -> bytes:
     return text.rstrip(b"=") if flags & 4 else text
 
 
-def split_records(raw: bytes) -> Iterator[tuple[int, bytes, bytes | None, list[list[tuple[int, int, int]]]]]:
-    """(place, whole row, inline response, resolved recipes) of each record of a frame."""
-    at = total = 0
-    earlier: list[list[tuple[int, int, int]]] = []
-    while at < len(raw):
-        place = at
-        row_size, at = uvarint(raw, at)
-        recipes_size, at = uvarint(raw, at)
-        inline_size, at = uvarint(raw, at)
-        end = at + row_size + recipes_size + max(0, inline_size - 1)
-        need(end <= len(raw) and row_size >= 34, "a record that does not fit its frame")
-        row, recipes = raw[at : at + row_size], raw[at + row_size : at + row_size + recipes_size]
-        inline = raw[at + row_size + recipes_size : end] if inline_size else None
+Recipes = list[list[tuple[int, int, int]]]
+
+
+def split_records(raw: bytes) -> list[tuple[bytes, bytes | None, Recipes]]:
+    """(whole row, inline response, resolved recipes) of each record of a frame."""
+    count, at = uvarint(raw, 0)
+    need(0 < count <= (len(raw) - at) // 12, "number of records")
+    matrix = raw[at : at + 12 * count]
+    sizes = [struct.unpack(">III", matrix[number::count]) for number in range(count)]
+    row_at = at + 12 * count
+    recipes_at = row_at + sum(size[0] for size in sizes)
+    inline_at = recipes_at + sum(size[1] for size in sizes)
+    need(inline_at + sum(max(0, size[2] - 1) for size in sizes) == len(raw), "the records do not fill their frame")
+    total = 0
+    earlier: Recipes = []
+    found = []
+    for row_size, recipes_size, mark in sizes:
+        row, recipes = raw[row_at : row_at + row_size], raw[recipes_at : recipes_at + recipes_size]
+        inline = raw[inline_at : inline_at + mark - 1] if mark else None
+        row_at, recipes_at, inline_at = row_at + row_size, recipes_at + recipes_size, inline_at + max(0, mark - 1)
         if inline is not None:
             row += digest(inline)
         fields = parse_row(row)
@@ -261,8 +267,8 @@ def split_records(raw: bytes) -> Iterator[tuple[int, bytes, bytes | None, list[l
             need(total <= MAX_FRAME_RANGES, "too many ranges in a frame")
             earlier.append(ranges)
             own.append(ranges)
-        yield place, row, inline, own
-        at = end
+        found.append((row, inline, own))
+    return found
 
 
 def parse_pack(data: bytes) -> dict[str, Any]:
@@ -294,13 +300,35 @@ def parse_pack(data: bytes) -> dict[str, Any]:
 
 # 05 Tables
 
-TABLES = {1: ("keys", 62, 30), 2: ("records", 42, 6), 3: ("literals", 42, 6), 4: ("blobs", 23, 22)}
+INLINE_SPACE = 1 << 47
+TABLES = {1: ("keys", 30, 30), 2: ("records", 42, 6), 3: ("literals", 42, 6), 4: ("blobs", 23, 22)}
 
 
 def parse_page(table: int, raw: bytes, count: int, short: bytes) -> list[bytes]:
     width = TABLES[table][1]
     need(len(raw) == count * width and digest(raw)[:16] == short, "page")
     return [raw[number::count] for number in range(count)]
+
+
+def parse_key_page(raw: bytes, count: int, short: bytes) -> tuple[list[bytes], list[tuple[int, int, int, int, bytes]]]:
+    """Entries of a page of keys, and the record frames they lie in: first record, pack, offset, length, digest."""
+    split = 30 * count
+    number = (len(raw) - split) // 34
+    need(len(raw) == split + 34 * number and number > 0 and digest(raw)[:16] == short, "page of keys")
+    entries = [raw[:split][item::count] for item in range(count)]
+    frames = []
+    for item in range(number):
+        high, low, *at, frame_digest = struct.unpack(">HIIII16s", raw[split:][item::number])
+        frames.append((high << 32 | low, *at, frame_digest))
+    need(all(a[0] < b[0] for a, b in itertools.pairwise(frames)), "frames out of order")
+    return entries, frames  # type: ignore[return-value]
+
+
+def frame_of(seq: int, frames: list[tuple[int, int, int, int, bytes]]) -> tuple[int, int, int, int, bytes]:
+    """The last frame of a page of keys that begins at or before a record."""
+    found = [frame for frame in frames if frame[0] <= seq]
+    need(found, "no frame holds the record")
+    return found[-1]
 
 
 def parse_root(table: int, count: int, data: bytes) -> list[tuple[bytes, bytes, int, int, int]]:

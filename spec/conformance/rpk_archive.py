@@ -15,10 +15,11 @@ from rpk import (
     canonical,
     decompress,
     digest,
+    frame_of,
     hexdigits,
     integer,
-    leaf,
     need,
+    parse_key_page,
     parse_page,
     parse_root,
     parse_row,
@@ -33,8 +34,8 @@ CONTENT = (
     "counts derived_from error extends id match merkle_root metadata recorded_by records redaction started state"
 ).split()
 STORAGE = (
-    "cause checkpoint claim created literals merkle_edge pack_pages packs previous revision segments tombstones "
-    "withheld writer".split()
+    "cause checkpoint claim created inlines literals merkle_edge pack_pages packs previous revision segments "
+    "tombstones withheld writer".split()
 )
 CAUSES = "append checkpoint claim compact copy import migrate purge recover replace seal".split()
 DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
@@ -103,11 +104,14 @@ def parse_manifest(data: bytes) -> dict[str, Any]:
     edge = [bytes.fromhex(node) for node in storage["merkle_edge"]]
     need(root_of_edge(content["records"], edge).hex() == content["merkle_root"], "Merkle root")
     need(storage["tombstones"] == [] and storage["withheld"] == [], "not defined")
-    first = 0
+    first = inlines = 0
+    need(integer(storage["inlines"]), "inlines")
     for segment in storage["segments"]:
-        members(segment, "blobs count first keys literals near packs records".split())
+        members(segment, "blobs count first inline_first keys literals near packs records".split())
         need(segment["first"] == first and integer(segment["count"], 1), "segments")
         first += segment["count"]
+        need(integer(segment["inline_first"], inlines, storage["inlines"]), "inline_first")
+        inlines = segment["inline_first"]
         limit = len(storage["packs"]) if not storage["pack_pages"] else 1 << 32
         need(all(integer(index, 0, limit - 1) for index in segment["packs"] or ()), "packs of a segment")
         need(segment["keys"]["count"] == segment["count"], "keys")
@@ -170,20 +174,24 @@ class Recording:
         need(short is None or digest(raw)[:16] == short, "digest of a frame")
         return raw
 
-    def entries(self, segment: dict[str, Any], table: int) -> Iterator[bytes]:
+    def pages(self, segment: dict[str, Any], table: int) -> Iterator[tuple[bytes, bytes, int]]:
+        """(raw bytes, digest, entries) of each page of a table."""
         name, width, _ = TABLES[table]
         ref = segment[name]
-        root = (
-            inline_root(table, ref)
-            if ref["root"] is not None
-            else parse_root(table, ref["count"], self.page(ref["page"]))
-        )
+        data = ref["root"] is None and self.page(ref["page"])
+        root = parse_root(table, ref["count"], data) if data else inline_root(table, ref)
         per_page = 65536 // width
         for number, (fence, short, *at) in enumerate(root):
             count = min(per_page, ref["count"] - number * per_page)
-            raw = self.frame(segment, tuple(at), count * width, short)  # type: ignore[arg-type]
+            raw = self.frame(segment, tuple(at), None if table == 1 else count * width, short)  # type: ignore[arg-type]
+            first = raw[: count * width][::count]
+            need(first.startswith(fence), "a page begins with its fence")
+            yield raw, short, count
+
+    def entries(self, segment: dict[str, Any], table: int) -> Iterator[bytes]:
+        for raw, short, count in self.pages(segment, table):
             page = parse_page(table, raw, count, short)
-            need(page[0].startswith(fence) and page == sorted(page), "order of a page")
+            need(page == sorted(page), "order of a page")
             yield from page
 
     def records(self) -> Iterator[tuple[bytes, bytes | None, list[list[tuple[int, int, int]]]]]:
@@ -193,7 +201,7 @@ class Recording:
                 first, pack, offset, length, size, count, short = frame_entry(entry)
                 found = list(split_records(self.frame(segment, (pack, offset, length), size, short)))
                 need(len(found) == count, "records of a frame")
-                for number, (_, row, inline, recipes) in enumerate(found):
+                for number, (row, inline, recipes) in enumerate(found):
                     need(parse_row(row)[0] == first + number, "order of records")
                     yield row, inline, recipes
 
@@ -202,9 +210,10 @@ class Recording:
         for segment in self.segments:
             for entry in self.entries(segment, 3):
                 first, pack, at, size, raw_size, count, short = frame_entry(entry)
-                need(count == raw_size, "literal frame")
-                if first <= offset < first + raw_size and length:
-                    raw = self.frame(segment, (pack, at, size), raw_size, short)
+                need(0 < count <= raw_size, "literal frame")
+                if first <= offset < first + count and length:
+                    # The literals are the last bytes of the frame: all of a literal frame, the responses of the other.
+                    raw = self.frame(segment, (pack, at, size), raw_size, short)[raw_size - count :]
                     part = raw[offset - first : offset - first + length]
                     out, offset, length = out + part, offset + len(part), length - len(part)
         need(not length, "literals that are not there")
@@ -236,23 +245,26 @@ class Recording:
             disc = bytes(8) if wanted is None else digest(wanted.encode())[:8]
             hits = []
             for segment in self.segments:
-                for entry in self.entries(segment, 1):
-                    if entry[:24] == key[:16] + disc:
-                        row = self.keyed(segment, entry)
-                        if row[3] == key and row[5] == wanted:
-                            hits.append(row)
+                for raw, short, count in self.pages(segment, 1):
+                    entries, frames = parse_key_page(raw, count, short)
+                    need(entries == sorted(entries), "order of a page")
+                    for entry in entries:
+                        if entry[:24] == key[:16] + disc:
+                            row = self.keyed(segment, entry, frames)
+                            if row[3] == key and row[5] == wanted:
+                                hits.append(row)
             if hits:
                 return hits[nth] if nth < len(hits) else None
         return None
 
-    def keyed(self, segment: dict[str, Any], entry: bytes) -> list[Any]:
+    def keyed(self, segment: dict[str, Any], entry: bytes, frames: list[tuple[int, int, int, int, bytes]]) -> list[Any]:
         """The row that an entry of ``keys`` names, checked against it."""
-        key, _disc, high, low, pack, offset, length, place, short = struct.unpack(">16s8sHIIIII16s", entry)
-        raw = self.frame(segment, (pack, offset, length), None, None)
-        found = {at: row for at, row, _, _ in split_records(raw)}
-        need(place in found and leaf(found[place])[:16] == short, "leaf of a record")
-        row = parse_row(found[place])
-        need(row[0] == high << 32 | low and row[3][:16] == key, "record of another entry")
+        seq = int.from_bytes(entry[24:], "big")
+        first, pack, offset, length, short = frame_of(seq, frames)
+        found = split_records(self.frame(segment, (pack, offset, length), None, short))
+        need(seq - first < len(found), "a frame without the record")
+        row = parse_row(found[seq - first][0])
+        need(row[0] == seq and row[3][:16] == entry[:16], "record of another entry")
         return row
 
 

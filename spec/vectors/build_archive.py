@@ -24,7 +24,7 @@ from replaypack import ABSENT, Archive, values
 WHERE = "valid/archive/tiny"
 NAMES = ("first", "live", "appended", "failed", "second", "paged", "many")
 #: Records of ``many``: more than a page of keys holds.
-MANY = 1100
+MANY = 2300
 
 
 class _Clock:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from build_valid import ID, WRITER, Vector, row
+from build_valid import ID, WRITER, Vector, entry, row
 
 from replaypack.format.digests import digest
 from replaypack.format.journal import JournalHead, encode_head, encode_record
@@ -12,8 +12,8 @@ from replaypack.format.manifest import Content, Manifest, PackRef, Policy, encod
 from replaypack.format.manifest import Storage as StorageSection
 from replaypack.format.merkle import MerkleTree, leaf_hash
 from replaypack.format.names import latest_key, open_key, pack_key_of, parse_locator, revision_key
-from replaypack.format.recipe import Range, Run, encode_ops
-from replaypack.format.record_frame import encode_entry
+from replaypack.format.recipe import Range, Run
+from replaypack.format.record_frame import Entry, encode_entry
 from replaypack.format.row import encode_row
 
 NONE_POLICY = Policy(name="none", version=1)
@@ -67,6 +67,7 @@ def empty_manifest(**changes: Any) -> Manifest:
         "pack_pages": [],
         "segments": [],
         "literals": 0,
+        "inlines": 0,
         "merkle_edge": [],
         "tombstones": [],
         "withheld": [],
@@ -114,7 +115,7 @@ def markers() -> Vector:
 # Journal and names
 
 
-def journal_bytes() -> tuple[bytes, list[tuple[bytes, bytes, bool]]]:
+def journal_bytes() -> tuple[bytes, list[tuple[Entry, bytes, bool]]]:
     """A journal of two records, and what is in it."""
     head = JournalHead(
         version=1,
@@ -126,11 +127,12 @@ def journal_bytes() -> tuple[bytes, list[tuple[bytes, bytes, bool]]]:
         number=0,
         first=0,
         literals=0,
+        inlines=0,
         external=[],
         content={},
     )
-    first = encode_entry(encode_row(row(0)), encode_ops([Range(0, 7, 0)]), b"ok")
-    second = encode_entry(encode_row(row(1)), encode_ops([Run(1, 0, 1)]), b"ok")
+    first = entry(encode_row(row(0)), [[Range(0, 7, 0)]], b"ok")
+    second = entry(encode_row(row(1)), [[Run(1, 0, 1)]], b"ok")
     records = [(first, b"request", True), (second, b"", False)]
     data = encode_head(head) + b"".join(encode_record(e, lits, starts_frame=s) for e, lits, s in records)
     return data, records
@@ -138,7 +140,7 @@ def journal_bytes() -> tuple[bytes, list[tuple[bytes, bytes, bool]]]:
 
 def journals() -> Vector:
     data, records = journal_bytes()
-    notes = [{"entry": e.hex(), "literals": lits.hex(), "starts_frame": s} for e, lits, s in records]
+    notes = [{"record": encode_entry(e).hex(), "literals": lits.hex(), "starts_frame": s} for e, lits, s in records]
     last = len(encode_record(*records[1][:2], starts_frame=False))
     return {
         "about": "Journals, and what is left of them when they are cut off.",

@@ -9,15 +9,15 @@ from typing import Any
 import msgspec
 from build_archive import DROP, build, manifest_with
 from build_documents import empty_manifest, journal_bytes
-from build_valid import ORIGIN, Vector, record_frame, row, tiny_pack
+from build_valid import ORIGIN, Vector, entry, record_frame, row, tiny_pack
 
 from replaypack.format.digests import digest, short_digest
 from replaypack.format.frame import Compressor
 from replaypack.format.pack import HEADER, FrameInfo, Toc, parse_pack
-from replaypack.format.recipe import Range, Run, encode_ops
-from replaypack.format.record_frame import encode_entry
+from replaypack.format.recipe import Op, Range, Run, encode_ops
+from replaypack.format.record_frame import Entry, encode_frame
 from replaypack.format.row import BlobRef, encode_row
-from replaypack.format.table import KEYS, Location
+from replaypack.format.table import KEYS, FrameRef, Location, key_page, pack_key
 from replaypack.format.varint import uvarint
 
 CORRUPTED = "format.corrupted"
@@ -91,11 +91,8 @@ def recipes() -> Vector:
         "run of this very recipe": stream(three, [Run(0, 0, 1)]),
         "run beyond its source": stream(three, [Run(1, 1, 3)]),
         "run of nothing": stream(three, [Run(1, 0, 0)]),
-        "more ranges than 65536": stream(*[[Run(1, 0, 2**n)] * 2 if n >= 0 else three[:1] for n in range(-1, 17)]),
+        "more ranges than 65536": stream(three[:2], *[[Run(1, 0, 2 << n), Run(1, 0, 2 << n)] for n in range(16)]),
     }
-    items["more ranges than 65536"] = stream(
-        [Range(0, 1, 0)] * 2, *[[Run(1, 0, 2 << n), Run(1, 0, 2 << n)] for n in range(16)]
-    )
     return {
         "about": "Recipes of one record frame, one after another; at least one of them must be refused.",
         "cases": _cases("recipes", items),
@@ -154,24 +151,28 @@ def frames() -> Vector:
 
 def record_frames() -> Vector:
     raw, rows_ = record_frame()
-    good = encode_entry(rows_[0], encode_ops([Range(0, 7, 0)]), b"ok")
-    multiply = [[Range(0, 1, 0)] * 2] + [[Run(1, 0, 2 << n), Run(1, 0, 2 << n)] for n in range(15)]
+    good = entry(rows_[0], [[Range(0, 7, 0)]], b"ok")
+    multiply: list[list[Op]] = [[Range(0, 1, 0)] * 2]
+    multiply += [[Run(1, 0, 2 << n), Run(1, 0, 2 << n)] for n in range(15)]
     multiply += [[Run(1, 0, 1 << 16)]] * 66
+    large = encode_row(row(response_size=4096, response_encoding=3, response_digest=digest(bytes(4096))))
+
+    def frame(*entries: Entry) -> bytes:
+        return b"".join(encode_frame(entries))
+
     items = {
+        "nothing": b"",
+        "no records": b"\0",
         "cut off": raw[:-1],
-        "cut off within the sizes": raw + b"\x80",
-        "row longer than the frame": b"\xff\xff\x7f\x00\x00",
-        "row of 5 bytes": b"\x05\x00\x00hello",
-        "inline response that the row does not name": encode_entry(rows_[0], b"\0", b"others"),
-        "inline response of 4096 bytes": encode_entry(
-            encode_row(row(response_size=4096, response_encoding=3, response_digest=digest(bytes(4096)))),
-            b"\0",
-            bytes(4096),
-        ),
-        "a recipe that is none": encode_entry(rows_[0], b"\x01", b"ok"),
-        "rows that are none": encode_entry(b"\x91" * 60, b"", None),
-        "recipes that multiply beyond 4194304 ranges": good
-        + encode_entry(encode_row(row(1)), b"".join(map(encode_ops, multiply)), b"ok"),
+        "a byte behind it": raw + b"\0",
+        "more records than bytes": b"\xff\xff\xff\x7f" + raw[1:],
+        "sizes beyond the frame": frame(good)[:1] + b"\xff" + frame(good)[2:],
+        "row of 5 bytes": frame(Entry(b"hello", b"", b"")),
+        "inline response that the row does not name": frame(entry(rows_[0], [[]], b"others")),
+        "inline response of 4096 bytes": frame(entry(large, [[]], bytes(4096))),
+        "a recipe that is none": frame(Entry(good.row, b"\x01", b"ok")),
+        "rows that are none": frame(Entry(b"\x91" * 60, b"", None)),
+        "recipes that multiply beyond 4194304 ranges": frame(good, entry(encode_row(row(1)), multiply, b"ok")),
     }
     return {"about": "Record frames of which at least one record must be refused.", "cases": _cases("raw", items)}
 
@@ -246,25 +247,26 @@ def packs() -> Vector:
 
 
 def tables() -> Vector:
-    entry = bytes(62)
+    item = bytes(42)
     fence = KEYS.fence.pack(bytes(30), bytes(16), *Location(0, 24, 9))
     after = KEYS.fence.pack(b"\1" * 30, bytes(16), *Location(0, 24, 9))
+
+    def page(name: str, table: int, count: int, raw: bytes, digest_: bytes | None = None) -> dict[str, Any]:
+        short = short_digest(raw) if digest_ is None else digest_
+        return {"name": name, "table": table, "count": count, "page": raw.hex(), "digest": short.hex()}
+
+    at = Location(0, 24, 9)
+    keys = pack_key(bytes(32), bytes(8), 7)
     pages: list[dict[str, Any]] = [
-        {"name": "a page of another digest", "table": 1, "count": 1, "page": entry.hex(), "digest": bytes(16).hex()},
-        {
-            "name": "a page of another count",
-            "table": 1,
-            "count": 2,
-            "page": entry.hex(),
-            "digest": short_digest(entry).hex(),
-        },
-        {
-            "name": "a page that holds no whole entries",
-            "table": 1,
-            "count": 1,
-            "page": entry[:-1].hex(),
-            "digest": short_digest(entry[:-1]).hex(),
-        },
+        page("a page of another digest", 2, 1, item, bytes(16)),
+        page("a page of another count", 2, 2, item),
+        page("a page that holds no whole entries", 2, 1, item[:-1]),
+        page("a page of keys of another digest", 1, 1, key_page(keys, [FrameRef(0, at, bytes(16))]), bytes(16)),
+        page("a page of keys without frames", 1, 1, key_page(keys, [])),
+        page("a page of keys with half a frame", 1, 1, key_page(keys, [FrameRef(0, at, bytes(16))])[:-1]),
+        page("frames of a page out of order", 1, 1, key_page(keys, [FrameRef(n, at, bytes(16)) for n in (7, 0)])),
+        page("equal frames in a page", 1, 1, key_page(keys, [FrameRef(n, at, bytes(16)) for n in (0, 0)])),
+        page("a record before every frame of its page", 1, 1, key_page(keys, [FrameRef(8, at, bytes(16))])),
     ]
     roots = {
         "a root of no page for one entry": (1, b""),
@@ -345,6 +347,7 @@ def manifests() -> Vector:
             changed("a time with an offset", content__started="2025-06-15T00:00:00+02:00"),
             changed("revision 0", storage__revision=0),
             changed("a negative number of literals", storage__literals=-1),
+            changed("a negative number of inline bytes", storage__inlines=-1),
             changed("counts that do not add up", content__counts={"tool": 1}),
             changed("a count of zero", content__counts={"tool": 0}),
             changed("records without segments", content__records=1, content__counts={"tool": 1}),
@@ -357,6 +360,7 @@ def manifests() -> Vector:
             changed("a segment of pack -1", base=first, storage__segments__0__packs=[-1]),
             changed("a segment that begins elsewhere", base=first, storage__segments__0__first=1),
             changed("a segment of other records", base=first, storage__segments__0__count=9),
+            changed("inline bytes behind the last", base=first, storage__segments__0__inline_first=1 << 40),
             changed("fewer keys than records", base=first, **{f"{table}__count": 9}),
             changed("a root both inline and in a page", base=first, **{f"{table}__page": page}),
             changed("no root at all", base=first, **{f"{table}__root": None}),
@@ -397,7 +401,7 @@ def journals() -> Vector:
         "cut off in its head": data[: 19 + size],
         "a flipped bit in its head": data[:40] + bytes([data[40] ^ 1]) + data[41:],
         "a record with unknown flags": record(b"\x02\x00"),
-        "a record that does not fill its entry": record(b"\x00\x05\x22\x00\x00" + bytes(40)),
+        "a record longer than its entry": record(b"\x00\x7f\x00\x00" + bytes(40)),
     }
     cases = _cases("journal", items)
     cases += _cases("journal", {"version 2": version(2)}, "format.future_version")

@@ -12,19 +12,21 @@ from replaypack.format.frame import Compressor
 from replaypack.format.merkle import leaf_hash
 from replaypack.format.pack import FrameKind, Origin, PackBuilder, parse_pack
 from replaypack.format.recipe import Op, Range, Run, encode_ops, materialise, resolve
-from replaypack.format.record_frame import RecordFrame, encode_entry
+from replaypack.format.record_frame import Entry, RecordFrame, encode_frame, stored_row
 from replaypack.format.row import ABSENT_DIGEST, BlobRef, Row, discriminator, encode_row
 from replaypack.format.table import (
     BLOBS,
+    INLINE_SPACE,
     KEYS,
     LITERALS,
     RECORDS,
     BlobEntry,
     FrameEntry,
-    KeyEntry,
+    FrameRef,
     Location,
     Root,
     TableShape,
+    key_page,
     pack_blob,
     pack_frame,
     pack_key,
@@ -237,43 +239,45 @@ def frames() -> Vector:
     return {"about": "zstd frames as version 1 has them: with content size and checksum.", "cases": cases}
 
 
+def entry(data: bytes, recipes_: list[list[Op]], inline: bytes | None) -> Entry:
+    """A record as it stands in a frame."""
+    return Entry(stored_row(data, inline), b"".join(map(encode_ops, recipes_)), inline)
+
+
 def record_frame() -> tuple[bytes, list[bytes]]:
     """Three records: an inline response, none, and one of 4,500 bytes behind recipes; and their rows."""
     large = noise(4500, "response")
-    items = [
+    items: list[tuple[Row, list[list[Op]], bytes | None]] = [
         (row(0), [[Range(0, 7, 0)]], b"ok"),
         (row(1, scope="s", response_size=0, response_encoding=0, response_digest=ABSENT_DIGEST), [[Run(1, 0, 1)]], b""),
         (
             row(2, response_size=4500, response_encoding=3, response_digest=digest(large)),
-            [[Run(2, 0, 1)], [Range(7, 4500, 0)]],
+            [[Run(2, 0, 1), Range(INLINE_SPACE, 2, 0)], [Range(7, 4500, 0)]],
             None,
         ),
     ]
     rows_ = [encode_row(item) for item, _, _ in items]
-    raw = b"".join(
-        encode_entry(data, b"".join(map(encode_ops, ops)), inline)  # type: ignore[arg-type]
-        for data, (_, ops, inline) in zip(rows_, items, strict=True)
-    )
-    return raw, rows_
+    entries = [entry(data, ops, inline) for data, (_, ops, inline) in zip(rows_, items, strict=True)]
+    return b"".join(encode_frame(entries)), rows_
 
 
 def record_frames() -> Vector:
     raw, rows_ = record_frame()
     frame = RecordFrame(raw)
     records = []
-    for place, data in zip(frame.places(), rows_, strict=True):
-        _, _, entry = frame.entry(place)
+    for number, data in enumerate(rows_):
+        _, _, inline = frame.record(number)
         records.append(
             {
-                "place": place,
                 "row": data.hex(),
-                "inline": None if entry.inline is None else entry.inline.hex(),
-                "recipes": [[list(item) for item in ranges] for ranges in frame.recipes(place)],
+                "inline": None if inline is None else inline.hex(),
+                "recipes": [[list(item) for item in ranges] for ranges in frame.recipes(number)],
             }
         )
     return {
-        "about": "Record frames: `raw` taken apart into whole rows, inline responses, and resolved recipes.",
-        "cases": [{"name": "three records", "raw": raw.hex(), "records": records}],
+        "about": "Record frames: `raw` taken apart into whole rows, inline responses, and resolved recipes. "
+        "`inlines` is its last section.",
+        "cases": [{"name": "three records", "raw": raw.hex(), "inlines": b"ok".hex(), "records": records}],
     }
 
 
@@ -283,7 +287,8 @@ def record_frames() -> Vector:
 def tiny_pack() -> bytes:
     """One record, its request of 7 bytes, and its page of keys."""
     data = encode_row(row())
-    raw = encode_entry(data, encode_ops([Range(0, 7, 0)]), b"ok")
+    sections = encode_frame([entry(data, [[Range(0, 7, 0)]], b"ok")])
+    raw = b"".join(sections)
     builder, compress = PackBuilder(ORIGIN), Compressor()
     literal = b"request"
     builder.add(
@@ -294,8 +299,10 @@ def tiny_pack() -> bytes:
         count=len(literal),
         digest=short_digest(literal),
     )
-    at = builder.add(FrameKind.RECORD, compress(raw), raw=len(raw), first=0, count=1, digest=short_digest(raw))
-    page = pack_key(KeyEntry(row().key[:16], bytes(8), 0, at, 0, leaf_hash(data)[:16]))
+    at = builder.add(
+        FrameKind.RECORD, compress.sections(sections), raw=len(raw), first=0, count=1, digest=short_digest(raw)
+    )
+    page = key_page(pack_key(row().key, bytes(8), 0), [FrameRef(0, at, short_digest(raw))])
     builder.add(FrameKind.PAGE, compress(page), raw=len(page), first=1, count=1, digest=short_digest(page))
     return builder.finish()
 
@@ -337,9 +344,8 @@ def packs() -> Vector:
 
 
 def _entries() -> dict[str, tuple[TableShape, list[bytes]]]:
-    at = Location(0, 24, 300)
     keys = sorted(
-        pack_key(KeyEntry(digest(k)[:16], disc, seq, at, seq % 1000 * 100, digest(b"%d" % seq)[:16]))
+        pack_key(digest(k), disc, seq)
         for k, disc, seq in [
             (b"a", bytes(8), 0),
             (b"b", bytes(8), 1),
@@ -354,7 +360,7 @@ def _entries() -> dict[str, tuple[TableShape, list[bytes]]]:
     ]
     literals = [
         pack_frame(FrameEntry(first, Location(1, 24, 100), 500, 500, digest(b"l%d" % first)[:16]))
-        for first in (0, 500, 1 << 33)
+        for first in (0, 500, 1 << 33, INLINE_SPACE, INLINE_SPACE + 500)
     ]
     blobs = sorted(pack_blob(BlobEntry(digest(b"%d" % i)[:16], i, i % 3)) for i in range(4))
     return {
@@ -369,12 +375,17 @@ def tables() -> Vector:
     cases = []
     for name, (shape, entries) in _entries().items():
         page = transpose(b"".join(entries), shape.width)
+        refs: list[FrameRef] = []
+        if shape is KEYS:
+            refs = [FrameRef(n, Location(n % 5, 24 + n % 7, 300), digest(b"%d" % n)[:16]) for n in (0, 3, 1 << 40)]
+            page = key_page(b"".join(entries), refs)
         root = Root(shape, len(entries), [entries[0][: shape.key]], [short_digest(page)], [Location(3, 1000, 99)])
         cases.append(
             {
                 "name": f"a page of {name}",
                 "table": shape.number,
                 "entries": [entry.hex() for entry in entries],
+                **({"frames": [[r.first, *r.frame, r.digest.hex()] for r in refs]} if refs else {}),
                 "page": page.hex(),
                 "digest": short_digest(page).hex(),
                 "root": root.encode().hex(),

@@ -8,20 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replaypack import Archive
 from replaypack.errors import FormatError, InvalidLocatorError, InvalidNameError
 from replaypack.format.journal import (
     JournalHead,
     JournalRecord,
     encode_head,
     encode_record,
-    is_unbegun,
     read_journal,
 )
 from replaypack.format.names import check_name, parse_locator
-from replaypack.format.record_frame import encode_entry
+from replaypack.format.record_frame import Entry, stored_row
 from replaypack.format.row import encode_row
-from replaypack.recover import recover
 from replaypack.storage._protocol import is_key
 
 from .strategies import mutated, rows
@@ -36,6 +33,7 @@ HEAD = JournalHead(
     number=0,
     first=0,
     literals=0,
+    inlines=0,
     external=[(0, 5, b"d" * 16, "0" * 64, 99, 0, 24, 9)],
     content={"x": 1},
 )
@@ -45,8 +43,9 @@ HEAD = JournalHead(
 def records(draw: Any) -> list[JournalRecord]:
     found = []
     for _ in range(draw(st.integers(0, 4))):
-        response = draw(st.binary(max_size=9))
-        entry = encode_entry(encode_row(draw(rows(response=response))), draw(st.binary(max_size=9)), response)
+        response = draw(st.none() | st.binary(max_size=9))
+        row = encode_row(draw(rows(response=response)))
+        entry = Entry(stored_row(row, response), draw(st.binary(max_size=9)), response)
         found.append(JournalRecord(entry, draw(st.binary(max_size=9)), draw(st.booleans())))
     return found
 
@@ -67,9 +66,7 @@ def test_cut_at_every_byte(items: list[JournalRecord]) -> None:
         if cut < ends[0]:
             with pytest.raises(FormatError):
                 read_journal(data[:cut])
-            assert is_unbegun(data[:cut])
             continue
-        assert not is_unbegun(data[:cut])
         head, found = read_journal(data[:cut])
         assert head == HEAD
         assert list(found) == items[: sum(end <= cut for end in ends) - 1]
@@ -87,21 +84,6 @@ def test_other_bytes_are_refused_or_journals(data: bytes) -> None:
 def test_zeros_behind_the_end(items: list[JournalRecord], count: int) -> None:
     """Some file systems show zeros where a write was lost."""
     assert list(read_journal(journal_of(items) + bytes(count))[1]) == items
-    assert is_unbegun(bytes(5))
-
-
-def test_journals_that_never_began_are_removed(tmp_path: Any) -> None:
-    """A recorder that died before its head was written left nothing that `append` had returned."""
-    archive = Archive(tmp_path)
-    with archive.recorder("a", flush_interval=None) as recorder:
-        recorder.append(kind="tool", identity=1)
-    directory = tmp_path / "journal"
-    for number, content in enumerate((b"", b"RPKJ", encode_head(HEAD)[:-1])):
-        (directory / f"{number:016x}-000000.rpj").write_bytes(content)
-    (directory / "ffffffffffffffff-000000.rpj").write_bytes(b"something else, which is not ours to remove")
-    [broken] = recover(archive)
-    assert broken.error is not None
-    assert [path.name for path in directory.iterdir()] == ["ffffffffffffffff-000000.rpj"]
 
 
 # Names
@@ -126,8 +108,8 @@ def test_names_are_safe_keys(name: str) -> None:
 def test_other_text_is_refused_or_a_locator(text: str) -> None:
     try:
         assert str(parse_locator(text)) == text
-    except (InvalidLocatorError, InvalidNameError) as error:
-        assert error.hint
+    except (InvalidLocatorError, InvalidNameError):
+        pass
 
 
 def test_no_name_at_all() -> None:

@@ -18,8 +18,10 @@ from replaypack.format.manifest import (
     Content,
     Manifest,
     PackRef,
+    PageRef,
     Policy,
     Segment,
+    Storage,
     TableRef,
     check_metadata,
     content_digest_of,
@@ -31,7 +33,6 @@ from replaypack.format.manifest import (
     parse_pack_page,
     read_root,
 )
-from replaypack.format.manifest import PageRef, Storage
 from replaypack.format.merkle import MerkleTree
 from replaypack.format.table import KEYS, RECORDS, TABLES, Location, Root
 
@@ -74,6 +75,7 @@ def manifest(records: int = 3, metadata: dict[str, Any] | None = None, **changes
     segment = Segment(
         first=0,
         count=records,
+        inline_first=0,
         packs=None,
         keys=table(records, KEYS),
         records=table(1, RECORDS),
@@ -93,6 +95,7 @@ def manifest(records: int = 3, metadata: dict[str, Any] | None = None, **changes
         pack_pages=[],
         segments=[segment] if records else [],
         literals=0,
+        inlines=0,
         merkle_edge=[node.hex() for node in tree.edge],
         tombstones=[],
         withheld=[],
@@ -188,9 +191,14 @@ def test_what_metadata_may_hold() -> None:
 )
 def test_an_error_never_spoils_the_manifest(error: ValueError, tmp_path: Any) -> None:
     archive = Archive(tmp_path)
-    with pytest.raises(ValueError), archive.recorder("a", flush_interval=None) as recorder:
-        recorder.append(kind="tool", identity=1, response=2)
-        raise error
+
+    def run() -> None:
+        with archive.recorder("a", flush_interval=None) as recorder:
+            recorder.append(kind="tool", identity=1, response=2)
+            raise error
+
+    with pytest.raises(ValueError):
+        run()
     with archive.open("a") as recording:
         assert recording.state == "incomplete"
         assert recording.manifest.content.error is not None

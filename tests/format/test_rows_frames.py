@@ -15,7 +15,15 @@ from replaypack.errors import FormatError
 from replaypack.format.digests import digest
 from replaypack.format.frame import MAX_FRAME, Compressor, decompress
 from replaypack.format.recipe import Range, Run, encode_ops
-from replaypack.format.record_frame import Entry, RecordFrame, encode_entry, split_entry
+from replaypack.format.record_frame import (
+    Entry,
+    RecordFrame,
+    decode_entry,
+    encode_entry,
+    encode_frame,
+    join_frames,
+    stored_row,
+)
 from replaypack.format.row import (
     INLINE_LIMIT,
     ROW_FIELDS,
@@ -25,6 +33,7 @@ from replaypack.format.row import (
     parse_row,
     parse_stored_row,
 )
+from replaypack.format.varint import uvarint
 
 from .strategies import mutated, ranges, rows
 
@@ -76,92 +85,107 @@ def frames(draw: Any) -> list[tuple[Row, list[list[Range]], bytes | None]]:
     return records
 
 
+def entry_of(row: bytes, recipes: list[list[Any]], inline: bytes | None) -> Entry:
+    return Entry(stored_row(row, inline), b"".join(map(encode_ops, recipes)), inline)
+
+
 def raw_of(records: list[tuple[Row, list[list[Range]], bytes | None]]) -> bytes:
-    return b"".join(
-        encode_entry(encode_row(row), b"".join(map(encode_ops, recipes)), inline) for row, recipes, inline in records
-    )
+    return b"".join(encode_frame(entry_of(encode_row(row), recipes, inline) for row, recipes, inline in records))
 
 
 @given(frames(), st.randoms(use_true_random=False))
 def test_record_frames_round_trip(records: list[Any], random: Any) -> None:
-    frame = RecordFrame(raw_of(records))
-    places = list(frame.places())
-    assert len(places) == len(records)
+    raw = raw_of(records)
+    frame = RecordFrame(raw)
+    assert frame.count == len(records)
+    assert raw[len(raw) - frame.inline_size :] == b"".join(inline or b"" for _, _, inline in records)
     order = list(range(len(records)))
     random.shuffle(order)
     for number in order:
         row, recipes, inline = records[number]
-        found, data, entry = frame.entry(places[number])
-        assert (found, data, entry.inline) == (row, encode_row(row), inline)
-        assert frame.recipes(places[number]) == recipes
-    for place in {1, places[-1] + 1, len(frame.raw), len(frame.raw) + 5} - {*places}:
-        with pytest.raises(FormatError):
-            frame.recipes(place)
+        assert frame.record(number) == (row, encode_row(row), inline)
+        assert frame.recipes(number) == recipes
+    for number in (-1, len(records), len(records) + 5):
+        for read in (frame.entry, frame.record, frame.recipes):
+            with pytest.raises(FormatError):
+                read(number)
+
+
+@given(frames(), frames())
+def test_frames_are_joined(first: list[Any], second: list[Any]) -> None:
+    assert b"".join(join_frames([raw_of(first), raw_of(second)])) == raw_of(first + second)
 
 
 @settings(max_examples=200)
 @given(frames().map(raw_of).flatmap(mutated) | st.binary(max_size=80))
 def test_other_bytes_are_refused_or_frames(raw: bytes) -> None:
-    frame = RecordFrame(raw)
     try:
-        for place in frame.places():
-            frame.entry(place)
-            frame.recipes(place)
+        frame = RecordFrame(raw)
     except FormatError:
-        pass
-    for place in range(0, len(raw) + 3, 7):
-        try:
-            frame.entry(place)
-        except FormatError:
-            continue
+        return
+    for number in range(frame.count):
+        for read in (frame.record, frame.recipes):
+            try:
+                read(number)
+            except FormatError:
+                continue
 
 
-@given(st.binary(min_size=34, max_size=40), st.binary(max_size=5), st.none() | st.binary(max_size=5))
+@given(st.binary(max_size=40), st.binary(max_size=5), st.none() | st.binary(max_size=5))
 def test_entries_are_taken_apart(row: bytes, recipes: bytes, inline: bytes | None) -> None:
-    row += bytes(32)
-    data = b"??" + encode_entry(row, recipes, inline) + b"!!"
-    stored = row if inline is None else row[:-32]
-    assert split_entry(data, 2) == (Entry(stored, recipes, inline), len(data) - 2)
+    data = b"??" + encode_entry(Entry(row, recipes, inline))
+    assert decode_entry(data + b"!!", 2) == (Entry(row, recipes, inline), len(data))
+    with pytest.raises(FormatError):
+        decode_entry(data[:-1], 2)
+
+
+@given(st.binary(max_size=30))
+def test_other_bytes_are_refused_or_entries(data: bytes) -> None:
+    try:
+        entry, end = decode_entry(data, 0)
+    except FormatError:
+        return
+    assert encode_entry(entry) == data[:end]
+
+
+ROW = encode_row(
+    Row(0, "k", None, bytes(32), "opaque", None, None, None, 0, 0, 0, 0, None, bytes(8), 0, 2, digest(b""))
+)
 
 
 def test_runs_do_not_fill_memory() -> None:
     """A few kilobytes of runs that name 2**16 ranges each are refused at 2**22."""
-    doubling = [[Range(0, 1, 0)] * 2] + [[Run(1, 0, 2 << n), Run(1, 0, 2 << n)] for n in range(15)]
-    recipes = b"".join(map(encode_ops, [*doubling, *[[Run(1, 0, 1 << 16)]] * 2000]))
-    assert len(recipes) < 30000
-    row = encode_row(
-        Row(0, "k", None, bytes(32), "opaque", None, None, None, 0, 0, 0, 0, None, bytes(8), 0, 2, digest(b""))
-    )
-    frame = RecordFrame(encode_entry(row, recipes, b""))
+    doubling: list[list[Any]] = [[Range(0, 1, 0)] * 2] + [[Run(1, 0, 2 << n), Run(1, 0, 2 << n)] for n in range(15)]
+    entry = entry_of(ROW, [*doubling, *[[Run(1, 0, 1 << 16)]] * 2000], b"")
+    assert len(entry.recipes) < 30000
+    frame = RecordFrame(b"".join(encode_frame([entry])))
     with pytest.raises(FormatError, match="4194304 ranges"):
         frame.recipes(0)
 
 
+def test_counts_are_checked_before_anything_is_made() -> None:
+    for count in (1, 1 << 20, (1 << 64) - 1):
+        with pytest.raises(FormatError, match="cannot hold"):
+            RecordFrame(uvarint(count) + bytes(11))
+
+
 def test_threads_share_a_frame() -> None:
     """Recipes are counted from the one that refers to them; two walks at a time must not count any twice."""
-    row = encode_row(
-        Row(0, "k", None, bytes(32), "opaque", None, None, None, 0, 0, 0, 0, None, bytes(8), 0, 2, digest(b""))
-    )
-    raw = encode_entry(row, encode_ops([Range(0, 1, 0)]), b"")
-    raw += encode_entry(row, encode_ops([Range(7, 7, 0)]), b"") * 50
-    raw += encode_entry(row, encode_ops([Run(51, 0, 1)]), b"")
+    entries = [entry_of(ROW, [[Range(0, 1, 0)]], b""), *[entry_of(ROW, [[Range(7, 7, 0)]], b"")] * 50]
+    raw = b"".join(encode_frame([*entries, entry_of(ROW, [[Run(51, 0, 1)]], b"")]))
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
         for _ in range(30):
             frame = RecordFrame(raw)
-            places = list(frame.places())
             found: list[Any] = []
             barrier = threading.Barrier(4)
 
             def walk(
-                frame: RecordFrame = frame,
-                last: int = places[-1],
-                found: list[Any] = found,
-                barrier: threading.Barrier = barrier,
+                frame: RecordFrame = frame, found: list[Any] = found, barrier: threading.Barrier = barrier
             ) -> None:
                 barrier.wait()
-                found.append(frame.recipes(last))
+                found.append(frame.recipes(51))
 
             threads = [threading.Thread(target=walk) for _ in range(4)]
             for thread in threads:
@@ -171,6 +195,11 @@ def test_threads_share_a_frame() -> None:
             assert found == [[[Range(0, 1, 0)]]] * 4
     finally:
         sys.setswitchinterval(interval)
+
+
+@given(st.lists(st.binary(max_size=200), min_size=1, max_size=5).filter(any), st.integers(1, 4))
+def test_sections_are_one_frame(parts: list[bytes], level: int) -> None:
+    assert decompress(Compressor(level).sections(parts)) == b"".join(parts)
 
 
 # zstd frames

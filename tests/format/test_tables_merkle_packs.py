@@ -20,10 +20,13 @@ from replaypack.format.table import (
     TABLES,
     BlobEntry,
     FrameEntry,
+    FrameRef,
     KeyEntry,
+    KeyPage,
     Location,
     Root,
     TableShape,
+    key_page,
     lower_bound,
     pack_blob,
     pack_frame,
@@ -45,12 +48,38 @@ SHORT = st.binary(min_size=16, max_size=16)
 LOCATIONS = st.builds(Location, U32, U32, U32)
 
 
-@given(st.builds(KeyEntry, SHORT, st.binary(min_size=8, max_size=8), U48, LOCATIONS, U32, SHORT))
-def test_key_entries(entry: KeyEntry) -> None:
-    data = pack_key(entry)
-    assert len(data) == 62
-    assert unpack_key(b"xx" + data, 2) == entry
-    assert data.startswith(entry.key + entry.discriminator + entry.seq.to_bytes(6, "big"))
+@given(st.binary(min_size=32, max_size=32), st.binary(min_size=8, max_size=8), U48)
+def test_key_entries(key: bytes, discriminator: bytes, seq: int) -> None:
+    data = pack_key(key, discriminator, seq)
+    assert data == key[:16] + discriminator + seq.to_bytes(6, "big")
+    assert unpack_key(b"xx" + data, 2) == KeyEntry(key[:16], discriminator, seq)
+
+
+FRAMES = st.lists(st.builds(FrameRef, U48, LOCATIONS, SHORT), min_size=1, max_size=4, unique_by=lambda ref: ref.first)
+
+
+@given(st.lists(st.binary(min_size=30, max_size=30), min_size=1, max_size=5), FRAMES, U48)
+def test_pages_of_keys(entries: list[bytes], refs: list[FrameRef], seq: int) -> None:
+    refs.sort()
+    rows = b"".join(sorted(entries))
+    raw = key_page(rows, refs)
+    page = KeyPage(raw, len(entries), short_digest(raw))
+    assert (page.rows, page.frames) == (rows, refs)
+    before = [ref for ref in refs if ref.first <= seq]
+    if before:
+        assert page.frame_of(seq) == before[-1]
+    else:
+        with pytest.raises(FormatError):
+            page.frame_of(seq)
+
+
+@given(st.integers(0, 5), st.binary(max_size=200))
+def test_other_bytes_are_no_pages_of_keys(count: int, raw: bytes) -> None:
+    try:
+        page = KeyPage(raw, count, short_digest(raw))
+    except FormatError:
+        return
+    assert key_page(page.rows, page.frames) == raw
 
 
 @given(st.builds(FrameEntry, U48, LOCATIONS, U32, U32, SHORT), st.builds(BlobEntry, SHORT, U48, st.integers(0, 2)))
@@ -82,12 +111,13 @@ def test_lookup_is_that_of_a_sorted_list(entries: list[bytes], key: bytes) -> No
     shape = Small()
     entries.sort()
     pages = list(pages_of(shape, entries))
-    assert [count for _, count, _ in pages[:-1]] == [3] * (len(pages) - 1)
+    assert [len(page) for page in pages[:-1]] == [3] * (len(pages) - 1)
+    raws = [transpose(b"".join(page), 4) for page in pages]
     root = Root(
         shape,
         len(entries),
-        [fence for fence, _, _ in pages],
-        [short_digest(page) for _, _, page in pages],
+        [page[0][:3] for page in pages],
+        [short_digest(raw) for raw in raws],
         [Location(0, 24, 1)] * len(pages),
     )
     again = Root.parse(shape, len(entries), root.encode())
@@ -95,7 +125,7 @@ def test_lookup_is_that_of_a_sorted_list(entries: list[bytes], key: bytes) -> No
     if not pages:
         return
     number = again.page_of(key)
-    rows = parse_page(shape, pages[number][2], again.page_count(number), again.digests[number])
+    rows = parse_page(shape, raws[number], again.page_count(number), again.digests[number])
     assert number * 3 + lower_bound(rows, 4, key) == bisect_left(entries, key)
     before = again.page_at_or_before(key)
     not_above = [at for at, entry in enumerate(entries) if entry[:3] <= key]
@@ -128,7 +158,7 @@ def test_pages_are_checked(shape: TableShape, count: int, data: st.DataObject) -
 
 def test_pages_hold_what_the_chapter_says() -> None:
     assert [(t.number, t.name, t.width, t.page_entries, t.fence.size) for t in TABLES] == [
-        (1, "keys", 62, 1057, 58),
+        (1, "keys", 30, 2184, 58),
         (2, "records", 42, 1560, 34),
         (3, "literals", 42, 1560, 34),
         (4, "blobs", 23, 2849, 50),
