@@ -35,7 +35,7 @@ from .errors import (
 )
 from .format.digests import digest
 from .format.journal import JOURNAL_VERSION, JournalHead, encode_record
-from .format.manifest import Manifest, State
+from .format.manifest import Manifest, State, error_note
 from .format.merkle import leaf_hash
 from .format.recipe import encode_ops
 from .format.record_frame import Entry, encode_frame, stored_row
@@ -362,7 +362,7 @@ class Recorder:
             self.seal()
             return
         try:
-            self._finish("incomplete", describe_error(error, trace=trace))
+            self._finish("incomplete", error_note(describe_error(error, trace=trace)))
         except ReplaypackError as problem:
             # The error that ended the block matters more; this one must not hide it.
             error.add_note(f"replaypack: {problem}")
@@ -420,6 +420,9 @@ def _prepare(
 ) -> _Prepared:
     if not kind:
         raise UsageError("a record needs a kind")
+    if kind.endswith("bytes") and not kind[:-5].strip("$") and kind != "bytes":
+        # Kinds are names in the manifest's counts, and canonical JSON escapes this one.
+        raise UsageError(f"{kind!r} cannot be a kind")
     for label, text in (("kind", kind), ("name", name), ("scope", scope)):
         _check_text(label, text)
     if (identity is ABSENT) == (key is None):

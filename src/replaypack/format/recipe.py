@@ -145,8 +145,8 @@ def parse_ops(data: bytes, pos: int, *, where: str = "recipe") -> tuple[list[Op]
         elif tag:
             raise FormatError("a recipe has an unknown kind of part", where=where)
         offset, pos = read_uvarint(data, pos)
-        if offset + (head >> 2) > _MAX_OFFSET:
-            raise FormatError("a recipe points beyond the literal address space", where=where)
+        if not head >> 2 or offset + (head >> 2) > _MAX_OFFSET:
+            raise FormatError("a range of a recipe is empty or beyond the literal address space", where=where)
         ops.append(Range(offset, head >> 2, flags))
     return ops, pos
 

@@ -7,6 +7,7 @@ of the stored row, bytes of its recipes, and 1 + bytes of the inline response (0
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from struct import unpack
@@ -115,6 +116,8 @@ class RecordFrame:
         self._walked: list[list[list[Range]]] = []
         self._recipe_ranges: list[list[Range]] = []
         self._resolved = 0
+        # Frames are cached and shared between threads; two walks at a time would count recipes twice.
+        self._lock = threading.Lock()
 
     def entry(self, number: int) -> Entry:
         """Return record ``number`` (from 0) of the frame, not parsed. Raises `FormatError`."""
@@ -140,6 +143,12 @@ class RecordFrame:
 
     def recipes(self, number: int) -> list[list[Range]]:
         """Return the recipes of a record, resolved: of its request, identity, response, as far as it has them."""
+        if not 0 <= number < self.count:
+            raise FormatError(f"there is no record {number} among {self.count}", where=self.where)
+        with self._lock:
+            return self._walk(number)
+
+    def _walk(self, number: int) -> list[list[Range]]:
         _, ends, _, _ = self._ends
         while len(self._walked) <= number:
             at = len(self._walked)
