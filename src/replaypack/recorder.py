@@ -51,6 +51,10 @@ _MAX_WAITING = 48 << 20
 _MAX_KEYS = 32 << 20
 #: Bytes of finished segments that may wait for a store that fails before `append` raises.
 _MAX_STUCK = 64 << 20
+#: Ranges that the recipes of a record frame may resolve to; readers refuse 16 times as many.
+_FRAME_RANGES = 1 << 20
+#: Bytes that a kind, a name or a scope may have.
+_MAX_LABEL = 4096
 #: Responses from this size on are listed by digest. Requests are found by reading rows: listing them would cost
 #: more than any other table.
 _LISTED = 4096
@@ -178,7 +182,14 @@ class Recorder:
         self._worker.wait_for_room()
         with self._lock:
             self._check_open()
-            return self._append(prepared, scope, start, duration or 0, salt)
+            try:
+                return self._append(prepared, scope, start, duration or 0, salt)
+            except BaseException as problem:
+                # Ctrl-C, or no memory: what is in the journal and what is in memory may differ by this record.
+                # Nothing more is appended; the journal has whatever was acknowledged.
+                if self._failure is None:
+                    self._failure = RecorderClosedError(f"an append was cut short by {type(problem).__name__}")
+                raise
 
     def _append(self, p: _Prepared, scope: str | None, start: int, duration: int, salt: bytes | None) -> int:
         seq = self._tree.count
@@ -191,7 +202,7 @@ class Recorder:
         splitter = self._splitter
         starts_frame = not self._frame
         if starts_frame:
-            splitter.horizon = splitter.written
+            splitter.begin_frame()
             splitter.inlines.begin_frame(INLINE_SPACE + self._inlines)
         recipes = b"".join([encode_ops(splitter.recipe(pieces)) for pieces in p.recipes])
         row = encode_row(
@@ -237,7 +248,7 @@ class Recorder:
             self._blobs.append(pack_blob(BlobEntry(blob[:16], seq, role)))
         if self._stream.closed:
             self._hand_over_literals()
-        if self._frame_size >= RECORD_FRAME:
+        if self._frame_size >= RECORD_FRAME or splitter.frame_ranges >= _FRAME_RANGES:
             self._close_frame()
             if self._worker.segment_keys >= _MAX_KEYS:
                 self._close_segment(publish=True)
@@ -520,14 +531,16 @@ def opaque_key(key: str | bytes) -> bytes:
 
 
 def _check_text(label: str, text: str | None) -> None:
-    if text is None or (type(text) is str and text.isascii()):
+    if text is None or (type(text) is str and len(text) <= _MAX_LABEL and text.isascii()):
         return
     if not isinstance(text, str):
         raise UsageError(f"{label} is {type(text).__name__}, not text")
     try:
-        text.encode()
+        size = len(text.encode())
     except UnicodeEncodeError:
         raise ValueEncodingError("lone surrogates are not allowed here", path=f"/{label}") from None
+    if size > _MAX_LABEL and label != "key":
+        raise ValueEncodingError(f"{size} bytes are more than the {_MAX_LABEL} allowed here", path=f"/{label}")
 
 
 def _attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:

@@ -182,6 +182,8 @@ def test_nothing_is_written_for_what_cannot_be_stored(archive: Archive) -> None:
             recorder.append(kind="tool", identity=1, status="fine")  # type: ignore[arg-type]
         with pytest.raises(UsageError, match="flag"):
             recorder.append(kind="tool", identity=1, flags=["nope"])
+        with pytest.raises(ValueEncodingError, match="5000 bytes"):
+            recorder.append(kind="tool", identity=1, name="n" * 5000)
         with pytest.raises(ValueEncodingError, match="/scope"):
             recorder.append(kind="tool", identity=1, scope="\ud800")
         assert recorder.append(kind="tool", identity=1, response=2) == 0
@@ -462,3 +464,20 @@ def test_segments_of_several_packs(archive: Archive, flush_every: int, monkeypat
     recording = archive.open("run")
     assert len(recording.manifest.storage.packs) > (1 if flush_every else 4)
     check(recording, expected)
+
+
+def test_long_histories_of_small_turns(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recipes grow with the turns: frames and recipes stay below what readers refuse."""
+    monkeypatch.setattr("replaypack.recorder._FRAME_RANGES", 2000)
+    monkeypatch.setattr("replaypack._write.literals._MAX_RANGES", 120)
+    history = [{"role": "system", "content": "word " * 1500}]
+    expected = []
+    for turn in range(200):
+        history.append({"role": "user", "content": f"turn {turn} " + "abc " * 30})
+        expected.append({"kind": "model", "identity": {"messages": list(history)}, "response": turn})
+    record(archive, "run", expected, flush_every=60)
+    recording = archive.open("run")
+    check(recording, expected)
+    ranges = [recording._recipe(r._found, "request") for r in recording.records()]
+    assert max(map(len, ranges)) <= 121
+    assert max(map(len, ranges)) > 50

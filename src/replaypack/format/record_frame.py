@@ -33,7 +33,7 @@ __all__ = [
 
 #: The most ranges that the recipes of one record frame may resolve to, all together. Runs multiply: without
 #: a limit a frame of a few kilobytes could fill any memory.
-MAX_FRAME_RANGES = 1 << 22
+MAX_FRAME_RANGES = 1 << 24
 _SIZES = 12
 
 
@@ -166,6 +166,11 @@ class RecordFrame:
                 own.append(ranges)
             self._walked.append(own)
         return self._walked[number]
+
+    def range_count(self) -> int:
+        """How many ranges the recipes of all records resolve to."""
+        self.recipes(self.count - 1)
+        return self._resolved
 
 
 def join_frames(raws: Iterable[bytes]) -> list[bytes]:
