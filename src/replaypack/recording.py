@@ -309,6 +309,13 @@ class Recording:
     def _find_in(self, key: bytes, scope: str | None, nth: int) -> tuple[Record | None, bool]:
         prefix = key[:16] + discriminator(scope)
         index = self._index
+        if nth == 0:
+            at = index.first(prefix)
+            if at is None:
+                return None, False
+            found = index.record(*at)
+            if found.row.key == key and found.row.scope == scope:
+                return Record(self, found), True
         for segment, entry in index.entries(prefix, nth):
             found = index.record(segment, entry)
             if found.row.key == key and found.row.scope == scope:

@@ -7,7 +7,7 @@ with the number of segments.
 from __future__ import annotations
 
 import threading
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -38,6 +38,9 @@ from .cache import Cache
 from .packs import Frame, PackReader
 
 __all__ = ["Found", "Index", "SegmentIndex"]
+
+
+_SORTED = "sorted"
 
 
 class Found(NamedTuple):
@@ -122,6 +125,7 @@ class Index:
         self._records = manifest.content.records
         self._literal_starts: list[tuple[int, SegmentIndex]] | None = None
         self._lock = threading.Lock()
+        self._touched: dict[int, bool] = {}
 
     # Pages
 
@@ -195,6 +199,35 @@ class Index:
         """How many entries of ``keys`` begin with each prefix (16 bytes: a key; 24: with its discriminator)."""
         return [sum((end or 0) - start for _, start, end in runs) for runs in self._bounds(prefixes, ends=True)]
 
+    def first(self, prefix: bytes) -> tuple[SegmentIndex, KeyEntry] | None:
+        """The first entry that begins with ``prefix`` (24 bytes), in recording order: what nearly every lookup asks."""
+        if len(self.segments) != 1:
+            return next(self.entries(prefix), None)
+        segment = self.segments[0]
+        root = segment.root(KEYS)
+        number = root.page_of(prefix)
+        at = root.locations[number]
+        cached = self.cache.get((_SORTED, at.pack, at.offset))
+        if cached is None:
+            [rows] = self.pages([(segment, KEYS, number)])
+            if self._touched.get(number):
+                # A page that is asked again is searched in C from now on.
+                width, size = KEYS.width, len(prefix)
+                cached = rows, [rows[start : start + size] for start in range(0, len(rows), width)]
+                self.cache.put((_SORTED, at.pack, at.offset), cached, root.page_count(number) * (size + 41))
+            self._touched[number] = True
+        if cached is None:
+            within = lower_bound(rows, KEYS.width, prefix)
+            found = within * KEYS.width < len(rows)
+        else:
+            rows, keys = cached
+            within = bisect_left(keys, prefix)
+            found = within < len(keys)
+        if not found:
+            return next(self.entries(prefix), None)
+        start = within * KEYS.width
+        return (segment, unpack_key(rows, start)) if rows[start : start + len(prefix)] == prefix else None
+
     def entries(self, prefix: bytes, nth: int = 0) -> Iterator[tuple[SegmentIndex, KeyEntry]]:
         """Yield the entries that begin with ``prefix`` from number ``nth`` on, in recording order.
 
@@ -226,7 +259,7 @@ class Index:
     def record(self, segment: SegmentIndex, entry: KeyEntry) -> Found:
         """Read the record that an entry of ``keys`` names and check it against the entry."""
         pack = segment.pack(entry.frame, where="page of keys")
-        frame = self._record_frame(Frame(pack, entry.frame, None, None))
+        frame = self._record_frame(pack, entry.frame)
         row, data, stored = frame.entry(entry.place)
         if leaf_hash(data)[:16] != entry.leaf or row.seq != entry.seq:
             raise FormatError(f"record {entry.seq} does not match its entry in keys", where=frame.where)
@@ -234,10 +267,11 @@ class Index:
             raise FormatError(f"record {entry.seq} has another key than its entry in keys", where=frame.where)
         return Found(row, data, stored.inline, frame, entry.place)
 
-    def _record_frame(self, wanted: Frame) -> RecordFrame:
-        key = (wanted.pack.digest, wanted.at.offset)
+    def _record_frame(self, pack: PackRef, at: Location) -> RecordFrame:
+        key = (pack.digest, at.offset)
         frame: RecordFrame | None = self.cache.get(key)
         if frame is None:
+            wanted = Frame(pack, at, None, None)
             [raw] = self.reader.read([wanted])
             frame = RecordFrame(raw, where=wanted.where)
             self.cache.put(key, frame, len(raw))
