@@ -36,9 +36,17 @@ def encode_entry(row: bytes, recipes: bytes, inline: bytes | None) -> bytes:
 
 def split_entry(data: bytes, pos: int, *, where: str = "record frame") -> tuple[Entry, int]:
     """Take the entry at ``pos`` apart; return it and the position behind it. Raises `FormatError`."""
-    row_size, pos = read_uvarint(data, pos)
-    recipes_size, pos = read_uvarint(data, pos)
-    inline_size, pos = read_uvarint(data, pos)
+    head = data[pos : pos + 5]
+    if len(head) == 5 and head[0] > 127 and 0 < head[1] < 128 and head[2] < 128 and head[3] > 127 and 0 < head[4] < 128:
+        # The sizes of nearly every small record: two bytes, one byte, two bytes.
+        row_size = head[0] & 127 | head[1] << 7
+        recipes_size = head[2]
+        inline_size = head[3] & 127 | head[4] << 7
+        pos += 5
+    else:
+        row_size, pos = read_uvarint(data, pos)
+        recipes_size, pos = read_uvarint(data, pos)
+        inline_size, pos = read_uvarint(data, pos)
     body = pos + row_size
     inline = body + recipes_size
     end = inline + max(0, inline_size - 1)
