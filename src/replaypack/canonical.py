@@ -75,7 +75,11 @@ def key_digest(kind: str, identity: object, *, census: Census | None = None) -> 
 
 def key_of_canonical(kind: str, canonical_identity: bytes) -> bytes:
     """``key_digest`` for a caller who holds the canonical JSON of the identity already."""
-    return blake3(b"[%b,%b]" % (_text(kind, None), canonical_identity)).digest()
+    head = b"[%b," % _text(kind, None)
+    if len(canonical_identity) < 1 << 16:
+        return blake3(b"%b%b]" % (head, canonical_identity)).digest()
+    # Without a copy of what is large.
+    return blake3(head).update(canonical_identity).update(b"]").digest()
 
 
 class _NotFinite(Exception):
