@@ -6,10 +6,10 @@ import asyncio
 import difflib
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import msgspec
 
@@ -40,6 +40,10 @@ from .format.versions import CURRENT_VERSION, FORMAT, parse_document
 from .recorder import Recorder
 from .recording import Recording
 from .storage import Storage, open_storage
+
+if TYPE_CHECKING:
+    from .audit import Fault, Level
+    from .audit._faults import Report
 
 __all__ = ["Archive", "aopen", "open"]
 
@@ -234,7 +238,7 @@ class Archive:
         recorded_by: str | None = None,
         sync: Literal["flush", "record"] = "flush",
         flush_interval: float | None = 5.0,
-        level: int = 3,
+        level: int = 5,
     ) -> Recorder:
         """Claim ``name`` and return a `Recorder` for it.
 
@@ -438,6 +442,19 @@ class Archive:
         names = [base] if isinstance(base, str) else list(base or ())
         more = seed_from([self.open(other) for other in names], seed.end)
         return Seed(more.end, more.external, seed.blobs + more.blobs)
+
+    def verify(
+        self,
+        names: Iterable[str] | None = None,
+        *,
+        level: Level = "full",
+        revisions: bool = True,
+        progress: Report | None = None,
+    ) -> Iterator[Fault]:
+        """Yield every fault of the recordings named, of all by default (see `replaypack.audit.verify_archive`)."""
+        from .audit import verify_archive
+
+        return verify_archive(self, names, level=level, revisions=revisions, progress=progress)
 
     def delete(self, name: str) -> None:
         """Remove a recording, all of its revisions. Its packs stay until they are collected.

@@ -18,7 +18,7 @@ from ._read.packs import Frame, PackReader
 from .canonical import key_digest
 from .errors import FormatError, UsageError
 from .format.digests import digest
-from .format.manifest import Manifest
+from .format.manifest import NEAR_LIMIT, Manifest
 from .format.recipe import Range, materialise
 from .format.record_frame import RecordFrame
 from .format.row import FLAGS, STATUSES, BlobRef, Row, discriminator
@@ -331,9 +331,10 @@ class Recording:
     def _read_near(self) -> None:
         if not self._near_read:
             self._near_read = True
-            # With several segments their pages are read together, in one round; ranges one by one would take more.
-            if len(self._index.segments) == 1:
-                self._index.segments[0].near()
+            near = [item for segment in self._index.segments if (item := segment.near()) is not None]
+            # Of a recording that is being written there may be many: then pages and frames are fewer bytes.
+            if sum(length for _, _, length in near) <= 2 * NEAR_LIMIT:
+                self._reader.preload(near)
 
     def count(self, kind: str | None = None, identity: object = ABSENT, *, key: str | bytes | None = None) -> int:
         """How many records there are: all, of a kind, or of one call (in any scope)."""
@@ -362,10 +363,10 @@ class Recording:
             return Record(self, Found(row, data, inline, records, seq - entry.first))
         raise FormatError(f"no frame holds record {seq}", where=self.locator)
 
-    def blob(self, digest_: str) -> bytes:
-        """Return the blob of a digest (64 hex digits); smaller ones than 4 KiB are found by reading all rows.
+    def find_blob(self, digest_: str) -> tuple[Record, str]:
+        """Return a record that has the blob of a digest (64 hex digits), and the blob's role in it.
 
-        Raises `UsageError` where the recording has no such blob.
+        Blobs under 4 KiB are found by reading all rows. Raises `UsageError` where the recording has no such blob.
         """
         wanted = bytes.fromhex(digest_)
         at = self._index.blob(wanted)
@@ -373,9 +374,14 @@ class Recording:
         for record in candidates:
             for role in ("request", "identity", "response"):
                 ref = _blob_ref(record.row, role)
-                if ref is not None and ref.digest == wanted:
-                    return record.blob_bytes(role)
+                if ref is not None and ref.digest == wanted and ref.encoding:
+                    return record, role
         raise UsageError(f"the recording has no blob {digest_}")
+
+    def blob(self, digest_: str) -> bytes:
+        """Return the blob of a digest (64 hex digits); see `find_blob`."""
+        record, role = self.find_blob(digest_)
+        return record.blob_bytes(role)
 
     # Iterating
 

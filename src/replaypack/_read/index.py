@@ -93,12 +93,13 @@ class SegmentIndex:
         # A page of keys ends with a dictionary of frames, whose size only the page itself tells.
         return Frame(pack, at, None if shape is KEYS else root.page_count(number) * shape.width, None)
 
-    def near(self) -> None:
-        """Read the near range where there is one."""
+    def near(self) -> tuple[PackRef, int, int] | None:
+        """The range (pack, offset, bytes) of all of its record frames and key pages, where they lie together."""
         near = self.segment.near
-        if near is not None:
-            at = Location(near.pack, near.offset, near.length)
-            self._reader.preload(self.pack(at, where="near range"), near.offset, near.length)
+        if near is None:
+            return None
+        at = Location(near.pack, near.offset, near.length)
+        return self.pack(at, where="near range"), near.offset, near.length
 
 
 def _read_page_ref(ref: PageRef, reader: PackReader) -> bytes:

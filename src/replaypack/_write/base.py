@@ -24,10 +24,12 @@ _MAX_BYTES = 16 << 20
 
 
 class External(NamedTuple):
-    """Literals mapped into the new address space at ``first``: raw bytes, digest, pack and place of their frame."""
+    """Literals mapped into the new address space at ``first``: the last ``items`` bytes of a frame of ``raw`` bytes,
+    its digest, pack and place."""
 
     first: int
     raw: int
+    items: int
     digest: bytes
     pack: PackRef
     at: Location
@@ -76,9 +78,9 @@ def seed_from(recordings: Sequence[Recording], start: int, *, same_space: bool =
             spans = [(item.offset, item.length) for ranges in recipes for item in ranges if item.offset < INLINE_SPACE]
             for entry, frame in recording._index.literal_entries(spans) if spans else ():
                 shift[entry.first] = end
-                sizes[entry.first] = entry.raw
-                external.append(External(end, entry.raw, entry.digest, frame.pack, frame.at))
-                end += entry.raw
+                sizes[entry.first] = entry.items
+                external.append(External(end, entry.raw, entry.items, entry.digest, frame.pack, frame.at))
+                end += entry.items
         blobs = list(seed.blobs)
         for record, ranges in zip(records, recipes, strict=True):
             pieces = _pieces(record)

@@ -83,7 +83,8 @@ class FrameInfo(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fie
 
 
 class External(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
-    """Literals of an origin's address space that lie in another pack: offset, pack (32 bytes), frame there."""
+    """Literals of an origin's address space that lie in another pack: offset, pack (32 bytes), frame there, of which
+    the last ``count`` of ``raw`` bytes are meant."""
 
     origin: int
     first: int
@@ -91,6 +92,7 @@ class External(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fiel
     offset: int
     length: int
     raw: int
+    count: int
     digest: bytes
 
 
@@ -124,9 +126,9 @@ class PackBuilder:
         self.size += len(frame)
         return Location(0, offset, len(frame))
 
-    def add_external(self, first: int, pack: bytes, frame: Location, raw: int, digest: bytes) -> None:
+    def add_external(self, first: int, pack: bytes, frame: Location, raw: int, count: int, digest: bytes) -> None:
         """Note that literals from ``first`` on lie in another pack, so that packs alone suffice to re-index."""
-        self._external.append(External(0, first, pack, frame.offset, frame.length, raw, digest))
+        self._external.append(External(0, first, pack, frame.offset, frame.length, raw, count, digest))
 
     def finish(self) -> bytes:
         """Return the whole pack."""

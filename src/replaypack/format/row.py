@@ -44,6 +44,7 @@ ROW_FIELDS = 17
 _MAX_SEQ = (1 << 48) - 1
 _FLAG_MASK = sum(FLAGS.values())
 _DIGEST_HEAD = b"\xc4\x20"
+_NO_SCOPE = bytes(8)
 
 
 class BlobRef(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
@@ -92,7 +93,7 @@ def encode_row(row: Row) -> bytes:
 
 def discriminator(scope: str | None) -> bytes:
     """Return the 8 bytes that tell apart records of one key: of the scope, zero for none."""
-    return bytes(8) if scope is None else digest(scope.encode("utf-8", "surrogatepass"))[:8]
+    return _NO_SCOPE if scope is None else digest(scope.encode("utf-8", "surrogatepass"))[:8]
 
 
 def parse_row(data: bytes, *, where: str = "row") -> Row:

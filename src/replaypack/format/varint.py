@@ -14,6 +14,10 @@ def uvarint(value: int) -> bytes:
     """Encode ``value`` (0 … 2**64-1) in as few bytes as it takes."""
     if value < 128:
         return _ONE[value]
+    if value < 1 << 14:
+        return bytes((value & 127 | 128, value >> 7))
+    if value < 1 << 21:
+        return bytes((value & 127 | 128, value >> 7 & 127 | 128, value >> 14))
     out = bytearray()
     append_uvarint(out, value)
     return bytes(out)

@@ -1,0 +1,17 @@
+"""Auditing: is everything there, and is it what was recorded?"""
+
+from __future__ import annotations
+
+from ._faults import FAULTS, LEVELS, Fault, Level, Progress
+from .verify import verify_archive, verify_recording, verify_revisions
+
+__all__ = [
+    "FAULTS",
+    "LEVELS",
+    "Fault",
+    "Level",
+    "Progress",
+    "verify_archive",
+    "verify_recording",
+    "verify_revisions",
+]

@@ -1,0 +1,58 @@
+"""Comparing two long streams of entries as multisets, in bounded memory.
+
+Both streams are summed up by a hash under a random key, in buckets. Equal sums mean equal multisets, and nobody
+who does not know the key can make unequal ones look equal. Where buckets differ, the streams are read again and
+only the entries of those buckets are held.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+
+from blake3 import blake3
+
+__all__ = ["MultisetSum", "differences"]
+
+_BUCKETS = 1024
+_MASK = (1 << 128) - 1
+#: Entries held at a time when two streams differ.
+_HELD = 200_000
+
+
+class MultisetSum:
+    """The sum of one stream of entries."""
+
+    def __init__(self, key: bytes | None = None) -> None:
+        self.key = key if key is not None else secrets.token_bytes(32)
+        self.sums = [0] * _BUCKETS
+        self.count = 0
+
+    def place(self, entry: bytes) -> tuple[int, int]:
+        """The bucket of an entry, and its hash."""
+        value = int.from_bytes(blake3(entry, key=self.key).digest(18), "big")
+        return (value >> 128) % _BUCKETS, value & _MASK
+
+    def add(self, entry: bytes) -> None:
+        """Add one entry."""
+        bucket, value = self.place(entry)
+        self.sums[bucket] = (self.sums[bucket] + value) & _MASK
+        self.count += 1
+
+
+def differences(
+    left: MultisetSum,
+    right: MultisetSum,
+    read_left: Callable[[], Iterable[bytes]],
+    read_right: Callable[[], Iterable[bytes]],
+) -> Iterator[tuple[list[bytes], list[bytes]]]:
+    """Yield (entries only on the left, entries only on the right), a group of buckets at a time; nothing if equal."""
+    bad = [number for number in range(_BUCKETS) if left.sums[number] != right.sums[number]]
+    per_pass = max(1, _HELD * _BUCKETS // max(left.count, right.count, 1))
+    for start in range(0, len(bad), per_pass):
+        buckets = set(bad[start : start + per_pass])
+        sides: list[Counter[bytes]] = []
+        for read in (read_left, read_right):
+            sides.append(Counter(entry for entry in read() if left.place(entry)[0] in buckets))
+        yield sorted((sides[0] - sides[1]).elements()), sorted((sides[1] - sides[0]).elements())

@@ -1,0 +1,163 @@
+"""Packs: there, of their size, under their digest, every frame sound. Read in pieces, never whole."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+
+from blake3 import blake3
+
+from replaypack.errors import FormatError, ObjectMissingError, ObjectTooShortError
+from replaypack.format.digests import short_digest
+from replaypack.format.frame import MAX_FRAME, decompress
+from replaypack.format.manifest import PackRef
+from replaypack.format.names import pack_key_of
+from replaypack.format.pack import HEADER, TRAILER_SIZE, FrameInfo, FrameKind, Toc, check_header, parse_toc
+from replaypack.format.pack import parse_trailer as _parse_trailer
+from replaypack.storage import Storage
+
+from ._faults import Fault, fault
+
+__all__ = ["PackChecker"]
+
+_TAIL = 64 << 10
+_CHUNK = 8 << 20
+_TOCS = 64
+#: More than zstd can make of the largest frame.
+_MAX_COMPRESSED = MAX_FRAME + (MAX_FRAME >> 7) + 1024
+
+
+class PackChecker:
+    """Checks packs, each once, and remembers which of them, and which frames, cannot be used."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._tocs: OrderedDict[str, dict[int, FrameInfo]] = OrderedDict()
+        self._seen: dict[str, int] = {}
+        #: Packs that are missing or not of their size.
+        self.lost: set[str] = set()
+        #: Packs without a usable table of contents.
+        self.untold: set[str] = set()
+        #: Frames that were reported, by pack and byte offset.
+        self.bad_frames: set[tuple[str, int]] = set()
+
+    def check(self, ref: PackRef, *, frames: bool) -> Iterator[Fault]:
+        """Yield what is wrong with one pack; with ``frames`` it is read from its first byte to its last."""
+        depth = 2 if frames else 1
+        before = self._seen.get(ref.digest, 0)
+        self._seen[ref.digest] = max(before, depth)
+        toc: Toc | None = None
+        if not before:
+            toc, faults = self._structure(ref)
+            yield from faults
+        if frames and before < depth and ref.digest not in self.lost:
+            if toc is None and ref.digest not in self.untold:
+                toc, _ = self._structure(ref)
+            try:
+                yield from self._frames(ref, toc)
+            except (ObjectMissingError, ObjectTooShortError):
+                self.lost.add(ref.digest)
+                yield fault("pack.missing", pack_key_of(ref.digest), "the pack vanished while it was read")
+
+    def missing(self, digest: str) -> bool:
+        """Whether the pack was reported as missing or cut off."""
+        return digest in self.lost
+
+    def frame(self, ref: PackRef, offset: int) -> FrameInfo | None:
+        """What the pack's table of contents says of the frame at ``offset``."""
+        frames = self._tocs.get(ref.digest)
+        if frames is None:
+            toc, _ = self._structure(ref)
+            frames = self._tocs.get(ref.digest, {}) if toc is not None else {}
+        else:
+            self._tocs.move_to_end(ref.digest)
+        return frames.get(offset)
+
+    def _structure(self, ref: PackRef) -> tuple[Toc | None, list[Fault]]:
+        key, size = pack_key_of(ref.digest), ref.size
+        tail_size = min(size, _TAIL)
+        try:
+            head, tail = self._storage.get_ranges(
+                [(key, 0, min(size, len(HEADER))), (key, size - tail_size, tail_size)]
+            )
+            suffix = self._storage.get_suffix(key, tail_size)
+        except ObjectMissingError as error:
+            self.lost.add(ref.digest)
+            what = "missing, or not permitted to be seen" if error.may_be_denied else "missing"
+            return None, [fault("pack.missing", key, f"the pack of {size} bytes is {what}")]
+        except ObjectTooShortError:
+            self.lost.add(ref.digest)
+            return None, [fault("pack.size", key, f"the pack is shorter than the {size} bytes it should have")]
+        if suffix != tail:
+            self.untold.add(ref.digest)
+            return None, [fault("pack.size", key, f"the pack does not end at the {size} bytes it should have")]
+        faults = []
+        try:
+            check_header(head, where=key)
+        except FormatError as error:
+            faults.append(fault("pack.header", key, error.detail))
+        try:
+            length, raw, digest = _parse_trailer(tail, where=key)
+            end = size - TRAILER_SIZE
+            if length > end - len(HEADER):
+                raise FormatError("the table of contents is longer than the pack", where=key)
+            body = (
+                tail[-TRAILER_SIZE - length : -TRAILER_SIZE]
+                if length + TRAILER_SIZE <= tail_size
+                else self._storage.get_range(key, end - length, length)
+            )
+            toc = parse_toc(body, raw, digest, size, where=key)
+        except FormatError as error:
+            self.untold.add(ref.digest)
+            return None, [*faults, fault("toc.corrupted", key, error.detail)]
+        self._tocs[ref.digest] = {frame.offset: frame for frame in toc.frames}
+        while len(self._tocs) > _TOCS:
+            self._tocs.popitem(last=False)
+        return toc, faults
+
+    def _frames(self, ref: PackRef, toc: Toc | None) -> Iterator[Fault]:
+        key = pack_key_of(ref.digest)
+        hasher = blake3()
+        buffer = bytearray()
+        start = 0  # of the buffer, in the pack
+        waiting = iter(toc.frames if toc is not None else ())
+        frame = next(waiting, None)
+        found = 0
+        for position in range(0, ref.size, _CHUNK):
+            chunk = self._storage.get_range(key, position, min(_CHUNK, ref.size - position))
+            hasher.update(chunk)
+            buffer += chunk
+            while frame is not None and (
+                frame.offset + frame.length <= start + len(buffer) or frame.length > _MAX_COMPRESSED
+            ):
+                problem = _frame_problem(frame, bytes(buffer[frame.offset - start :][: frame.length]))
+                if problem is not None:
+                    found += 1
+                    self.bad_frames.add((ref.digest, frame.offset))
+                    code = "page.corrupted" if frame.kind == FrameKind.PAGE else "frame.corrupted"
+                    yield fault(code, f"{key} at byte {frame.offset}", f"{_describe(frame)}: {problem}")
+                frame = next(waiting, None)
+            keep = frame.offset if frame is not None else position + len(chunk)
+            cut = min(max(0, keep - start), len(buffer))
+            del buffer[:cut]
+            start += cut
+        if hasher.hexdigest() != ref.digest and not found and toc is not None:
+            yield fault("pack.digest", key, "the pack's bytes do not match the digest that is its name")
+
+
+def _frame_problem(frame: FrameInfo, data: bytes) -> str | None:
+    if frame.length > _MAX_COMPRESSED:
+        return f"{frame.length} bytes are more than a frame may have"
+    try:
+        raw = decompress(data, frame.raw)
+    except FormatError as error:
+        return error.detail
+    return None if short_digest(raw) == frame.digest else "its bytes do not match their digest"
+
+
+def _describe(frame: FrameInfo) -> str:
+    if frame.kind == FrameKind.RECORD:
+        return f"record frame with records {frame.first} to {frame.first + frame.count - 1}"
+    if frame.kind == FrameKind.LITERAL:
+        return f"literal frame with {frame.count} bytes from {frame.first}"
+    return f"page of table {frame.first} with {frame.count} entries"

@@ -1,0 +1,269 @@
+"""`verify`: every fault of a recording or an archive, listed; none of them stops the run.
+
+A store that cannot be reached, or refuses the credentials, is no fault of the archive: then nothing can be said,
+and the `StorageError` goes to the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from replaypack.errors import (
+    FormatError,
+    ObjectMissingError,
+    ObjectTooShortError,
+    RecordingNotFoundError,
+    StorageUnsupportedError,
+    UsageError,
+)
+from replaypack.format.manifest import Manifest, parse_manifest
+from replaypack.format.names import latest_key, open_key, revision_key
+
+from ._faults import FAULTS, LEVELS, Fault, Level, Progress, Report, fault, manifest_fault
+from ._packs import PackChecker
+from ._tables import Pages, check_tables
+
+if TYPE_CHECKING:
+    from replaypack.archive import Archive
+    from replaypack.recording import Recording
+
+__all__ = ["FAULTS", "LEVELS", "Fault", "Level", "Progress", "verify_archive", "verify_recording", "verify_revisions"]
+
+_CACHE = 96 << 20
+
+
+def verify_recording(recording: Recording, *, level: Level = "full", progress: Report | None = None) -> Iterator[Fault]:
+    """Yield every fault of an opened recording, as it is found.
+
+    ``level``: ``manifest`` (it parses and its digests agree), ``structure`` (every pack there with its size,
+    tables in order and in agreement with the packs' tables of contents), ``frames`` (every byte of every pack read,
+    every frame decompressed and checked), ``full`` (every row: leaf and Merkle root, key, payloads, and both
+    indexes in both directions). Memory is bounded whatever the size of the recording.
+
+    Raises `StorageError` where the store cannot be asked.
+    """
+    for found in _verify(recording, level, progress, PackChecker(recording._storage)):
+        yield found._replace(recording=recording.name)
+
+
+def _verify(recording: Recording, level: Level, progress: Report | None, packs: PackChecker) -> Iterator[Fault]:
+    depth = _depth(level)
+    manifest = recording.manifest
+    try:
+        parse_manifest(manifest.raw, where=recording.locator)
+    except FormatError as error:  # pragma: no cover - opening it checked as much
+        yield manifest_fault(error, recording.locator)
+        return
+    if depth == 0:
+        return
+
+    def report(stage: str) -> Callable[[int, int], None]:
+        def tell(done: int, total: int) -> None:
+            if progress is not None:
+                progress(Progress(recording.name, stage, done, total))
+
+        return tell
+
+    tell = report("packs")
+    refs = recording._index.packs
+    for number, ref in enumerate(refs):
+        tell(number, len(refs))
+        yield from packs.check(ref, frames=depth >= 2)
+    tell(len(refs), len(refs))
+    pages = Pages(recording._index, packs)
+    yield from check_tables(manifest, pages, packs, report("tables"))
+    if depth >= 3:
+        from ._rows import RowChecker
+
+        yield from RowChecker(recording, pages, packs, report("records")).run()
+
+
+def verify_revisions(archive: Archive, name: str) -> Iterator[Fault]:
+    """Yield the faults of a recording's manifests: of each revision, of their chain, and of ``latest.json``.
+
+    Raises `RecordingNotFoundError` and `StorageError`; `StorageUnsupportedError` where there is no listing (http).
+    """
+    for item in _revisions(archive, name):
+        if isinstance(item, Fault):
+            yield item._replace(recording=name)
+
+
+def verify_archive(
+    archive: Archive,
+    names: Iterable[str] | None = None,
+    *,
+    level: Level = "full",
+    revisions: bool = True,
+    progress: Report | None = None,
+) -> Iterator[Fault]:
+    """Yield every fault of the recordings named, of all by default; each `Fault` names its recording.
+
+    With ``revisions`` every revision that differs in content or storage is checked, not the newest alone. A pack
+    that several of them use is checked once.
+
+    Raises `StorageError` where the store cannot be asked.
+    """
+    _depth(level)
+    packs = PackChecker(archive.storage)
+    for name in archive.recordings() if names is None else names:
+        for found in _recording(archive, name, level, revisions, progress, packs):
+            yield found if found.recording else found._replace(recording=name)
+
+
+def _recording(
+    archive: Archive, name: str, level: Level, revisions: bool, progress: Report | None, packs: PackChecker
+) -> Iterator[Fault]:
+    manifests: list[Manifest] = []
+    try:
+        for item in _revisions(archive, name):
+            if isinstance(item, Fault):
+                yield item
+            else:
+                manifests.append(item)
+    except StorageUnsupportedError:
+        pass  # no listing: the newest revision is all that can be reached
+    try:
+        newest = [archive.open(name, cache_bytes=_CACHE)]
+    except FormatError as error:
+        if not manifests:
+            if not error.where or "recordings/" not in error.where:
+                yield _unopened(error, name)
+            return
+        newest = []
+    except RecordingNotFoundError:
+        if not manifests:
+            raise
+        newest = []
+    except (ObjectMissingError, ObjectTooShortError) as error:
+        yield fault("pack.missing", name, f"the list of packs cannot be read: {error}")
+        newest = []
+    seen: set[tuple[str, str]] = set()
+    for recording in newest:
+        seen.add(_identity(recording.manifest))
+        yield from _verify(recording, level, progress, packs)
+        recording.close()
+    for manifest in reversed(manifests if revisions or not newest else ()):
+        if _identity(manifest) in seen:
+            continue
+        seen.add(_identity(manifest))
+        try:
+            recording = archive.open(name, manifest.storage.revision, cache_bytes=_CACHE)
+        except (FormatError, ObjectMissingError, ObjectTooShortError) as error:
+            yield _unopened(error, f"{name}@{manifest.storage.revision}")
+            continue
+        for found in _verify(recording, level, progress, packs):
+            yield found._replace(recording=f"{name}@{manifest.storage.revision}")
+        recording.close()
+        if not revisions:
+            break
+
+
+def _unopened(error: Exception, where: str) -> Fault:
+    if isinstance(error, FormatError):
+        code = "page.corrupted" if "packs/" in (error.where or "") else f"manifest.{error.reason}"
+        return fault(code, error.where or where, error.detail)
+    return fault("pack.missing", where, f"the list of packs cannot be read: {error}")
+
+
+def _identity(manifest: Manifest) -> tuple[str, str]:
+    """Two revisions that agree in this have the same records in the same places."""
+    storage = manifest.storage
+    places = (storage.packs, storage.pack_pages, storage.segments, storage.literals)
+    return manifest.content.merkle_root, repr(places)
+
+
+def _revisions(archive: Archive, name: str) -> Iterator[Manifest | Fault]:
+    """The manifests of a recording, oldest first, and between them what is wrong with them."""
+    previous: Manifest | None = None
+    numbers, latest = _newest(archive, name)
+    if not numbers and latest is None:
+        raise archive._not_found(name)
+    broken = False
+    for number in numbers:
+        key = revision_key(name, number)
+        item = _read(archive, key)
+        if not isinstance(item, Manifest):
+            broken = True
+            previous = None
+            yield item if item is not None else fault("manifest.missing", key, "it is listed and cannot be read")
+            continue
+        if item.storage.revision != number:
+            yield fault("manifest.misplaced", key, f"it is the manifest of revision {item.storage.revision}")
+        opened = _read(archive, open_key(name, number)) if _is_claim(item) else None
+        if isinstance(opened, Fault):
+            yield opened
+        if (
+            previous is not None
+            and previous.storage.revision == number - 1
+            and _chain_broken(archive, name, previous, item)
+        ):
+            message = f"it names {item.storage.previous} as the manifest before it, which is {previous.digest}"
+            yield fault("revision.chain", key, message)
+        previous = item
+        yield item
+    yield from _latest(name, numbers, previous, latest, broken)
+
+
+def _newest(archive: Archive, name: str) -> tuple[list[int], Manifest | Fault | None]:
+    """The revisions there are and ``latest.json``, of one moment: both again where a writer came in between."""
+    for _ in range(3):
+        latest = _read(archive, latest_key(name))
+        numbers = sorted(archive._revision_numbers(name))
+        if isinstance(latest, Manifest) and numbers and latest.storage.revision == numbers[-1]:
+            break
+    return numbers, latest
+
+
+def _is_claim(manifest: Manifest) -> bool:
+    return manifest.storage.cause == "claim"
+
+
+def _chain_broken(archive: Archive, name: str, previous: Manifest, manifest: Manifest) -> bool:
+    if manifest.storage.previous == previous.digest:
+        return False
+    # A claim that was taken over is continued from its last checkpoint.
+    opened = _read(archive, open_key(name, previous.storage.revision))
+    return not (isinstance(opened, Manifest) and opened.digest == manifest.storage.previous)
+
+
+def _latest(
+    name: str, numbers: list[int], newest: Manifest | None, latest: Manifest | Fault | None, broken: bool
+) -> Iterator[Fault]:
+    key = latest_key(name)
+    if isinstance(latest, Fault):
+        yield latest._replace(code="latest.corrupted", remedy=FAULTS["latest.corrupted"])
+    elif latest is None:
+        yield fault("latest.missing", key, "there is no latest.json: each reader has to look for the newest revision")
+    elif numbers and latest.storage.revision < numbers[-1]:
+        yield fault("latest.stale", key, f"it names revision {latest.storage.revision}, the newest is {numbers[-1]}")
+    elif numbers and latest.storage.revision > numbers[-1]:
+        message = f"it is of revision {latest.storage.revision}, which is not there; the newest is {numbers[-1]}"
+        yield fault("manifest.missing", revision_key(name, latest.storage.revision), message)
+    elif not numbers:
+        yield fault("manifest.missing", revision_key(name, latest.storage.revision), "only latest.json is left of it")
+    elif newest is not None and not broken and latest.digest != newest.digest and not _checkpoint_of(latest, newest):
+        yield fault("latest.stale", key, f"it differs from revision {numbers[-1]}, which it should repeat")
+
+
+def _checkpoint_of(latest: Manifest, claim: Manifest) -> bool:
+    return (
+        claim.storage.cause == "claim"
+        and latest.storage.cause == "checkpoint"
+        and latest.storage.writer == claim.storage.writer
+    )
+
+
+def _read(archive: Archive, key: str) -> Manifest | Fault | None:
+    try:
+        return parse_manifest(archive.storage.get(key), where=key)
+    except ObjectMissingError:
+        return None
+    except FormatError as error:
+        return manifest_fault(error, key)
+
+
+def _depth(level: str) -> int:
+    if level not in LEVELS:
+        raise UsageError(f"level {level!r} is not one of {', '.join(LEVELS)}")
+    return LEVELS.index(level)

@@ -1,0 +1,135 @@
+"""What the commands share: options, and how a URL or locator becomes an archive or recording."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from replaypack.errors import ObjectMissingError, StorageUnsupportedError, UsageError
+
+if TYPE_CHECKING:
+    from replaypack import Archive, Recording
+    from replaypack.format.names import Locator
+
+__all__ = [
+    "JsonFlag",
+    "LocatorArgument",
+    "OptionList",
+    "UrlArgument",
+    "archive_at",
+    "located",
+    "recording_at",
+    "require_archive",
+    "size_of",
+    "storage_options",
+]
+
+_PROTOCOLS = ("s3", "gs", "az", "https", "file", "memory")
+ENVIRONMENT = "REPLAYPACK_STORAGE_OPTIONS"
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Write JSON: one document on standard output.")]
+OptionList = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option",
+        "-o",
+        metavar="KEY=VALUE",
+        help="Option of the filesystem behind the URL; VALUE may be JSON, KEY may be dotted. Repeatable. "
+        f"{ENVIRONMENT} holds more of them as one JSON object.",
+    ),
+]
+UrlArgument = Annotated[str, typer.Argument(metavar="URL", help="A directory, s3://…, gs://…, https://…")]
+LocatorArgument = Annotated[str, typer.Argument(metavar="LOCATOR", help="URL#name or URL#name@revision")]
+
+
+def storage_options(options: list[str] | None) -> dict[str, Any]:
+    """Options of the environment, and over them those of the command line. Values are never shown: some are secret."""
+    result: dict[str, Any] = {}
+    text = os.environ.get(ENVIRONMENT)
+    if text:
+        try:
+            result = json.loads(text)
+        except ValueError:
+            result = None  # type: ignore[assignment]
+        if not isinstance(result, dict):
+            raise UsageError(f"{ENVIRONMENT} is not a JSON object", hint='write e.g. {"anon": true}')
+    for option in options or ():
+        key, equals, value = option.partition("=")
+        if not equals or not key:
+            raise UsageError("an --option is not KEY=VALUE", hint="write e.g. --option anon=true")
+        try:
+            parsed = json.loads(value)
+        except ValueError:
+            parsed = value
+        target = result
+        *parents, last = key.split(".")
+        for parent in parents:
+            inner = target.setdefault(parent, {})
+            if not isinstance(inner, dict):
+                raise UsageError(f"--option {key}: {parent} is not an object")
+            target = inner
+        target[last] = parsed
+    return result
+
+
+def archive_at(url: str, options: list[str] | None) -> Archive:
+    """The archive at a URL."""
+    if "#" in url:
+        raise UsageError(f"{url!r} names one recording; this command takes the URL of an archive")
+    if not url:
+        raise UsageError("the URL is empty")
+    from replaypack import Archive
+
+    try:
+        return Archive(url, storage_options(options))
+    except StorageUnsupportedError as error:
+        protocol, mark, _ = url.partition("://")
+        near = difflib.get_close_matches(protocol.lower(), _PROTOCOLS, n=1, cutoff=0.4) if mark else []
+        if error.hint is None and near and near[0] != protocol:
+            error.hint = f"did you mean {near[0]}://?"
+        raise
+
+
+def located(locator: str, options: list[str] | None) -> tuple[Archive, Locator]:
+    """The archive that a locator is in, and the locator."""
+    from replaypack.format.names import parse_locator
+
+    at = parse_locator(locator)
+    return archive_at(at.url, options), at
+
+
+def recording_at(locator: str, options: list[str] | None, *, fresh: bool = False) -> Recording:
+    """The recording that a locator names."""
+    archive, at = located(locator, options)
+    recording = archive.open(at.name, at.revision, fresh=fresh)
+    recording._owns_storage = True
+    return recording
+
+
+def require_archive(archive: Archive) -> None:
+    """Raise `ObjectMissingError` unless there is an archive; what is empty may also be mistyped."""
+    from replaypack.format.names import MARKER
+
+    try:
+        archive.storage.get(MARKER)
+    except ObjectMissingError:
+        raise ObjectMissingError(f"there is no archive at {archive.url}", hint=_nearby(archive)) from None
+
+
+def _nearby(archive: Archive) -> str:
+    path = archive.storage.local_path
+    if path is not None and path.parent.is_dir():
+        there = [entry.name for entry in os.scandir(path.parent) if os.path.exists(f"{entry.path}/replaypack.json")]
+        near = difflib.get_close_matches(path.name, there, n=1)
+        if near:
+            return f"did you mean {path.parent / near[0]}?"
+    return "is the URL right?"
+
+
+def size_of(recording: Recording) -> int:
+    """Bytes of the packs that a recording uses."""
+    return sum(pack.size for pack in recording._index.packs)

@@ -1,0 +1,92 @@
+"""``replaypack ls``: the recordings of an archive."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ._common import JsonFlag, OptionList, UrlArgument, archive_at, require_archive, size_of
+from ._output import Output
+from ._text import human_size
+
+if TYPE_CHECKING:
+    from replaypack import Archive
+
+_CONCURRENT = 16
+
+
+def ls(
+    url: UrlArgument,
+    prefix: Annotated[str, typer.Option(help="Only names that begin with this.")] = "",
+    long: Annotated[bool, typer.Option("--long", "-l", help="Also digest, kinds, and who recorded it.")] = False,
+    json: JsonFlag = False,
+    option: OptionList = None,
+) -> None:
+    """List the recordings of an archive.
+
+    One small object is read for each of them. A recording that cannot be read is listed with its fault, and the
+    exit code is 1.
+    """
+    output = Output(json=json)
+    with archive_at(url, option) as archive:
+        names = list(archive.recordings(prefix))
+        if not names:
+            require_archive(archive)
+        rows = _read(archive, names)
+    if json:
+        output.document(rows)
+    else:
+        columns = ["NAME", "STATE", ">RECORDS", ">SIZE", "STARTED", ">REV"]
+        output.table(
+            columns + (["DIGEST", "KINDS", "RECORDED BY"] if long else []),
+            (_cells(row, terminal=output.terminal, long=long) for row in rows),
+        )
+    if any("fault" in row for row in rows):
+        raise typer.Exit(1)
+
+
+def _read(archive: Archive, names: list[str]) -> list[dict[str, Any]]:
+    from concurrent.futures import ThreadPoolExecutor
+
+    pool = ThreadPoolExecutor(_CONCURRENT, thread_name_prefix="replaypack-ls")
+    try:
+        return list(pool.map(lambda name: _describe(archive, name), names))
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _describe(archive: Archive, name: str) -> dict[str, Any]:
+    from replaypack.errors import FormatError, ObjectMissingError, RecordingNotFoundError
+
+    try:
+        recording = archive.open(name)
+    except (FormatError, ObjectMissingError, RecordingNotFoundError) as error:
+        return {"name": name, "state": "broken", "fault": {"code": error.code, "message": error.message}}
+    content, storage = recording.manifest.content, recording.manifest.storage
+    return {
+        "name": name,
+        "state": content.state,
+        "records": content.records,
+        "bytes": size_of(recording),
+        "started": content.started,
+        "revision": storage.revision,
+        "cause": storage.cause,
+        "content_digest": recording.content_digest,
+        "counts": content.counts,
+        "recorded_by": content.recorded_by,
+        "metadata": content.metadata,
+    }
+
+
+def _cells(row: dict[str, Any], *, terminal: bool, long: bool) -> list[object]:
+    if "fault" in row:
+        return [row["name"], "broken", "", "", row["fault"]["message"], "", *([""] * 3 if long else [])]
+    size = human_size(row["bytes"]) if terminal else row["bytes"]
+    started = row["started"][:19].replace("T", " ") if terminal else row["started"]
+    cells: list[object] = [row["name"], row["state"], row["records"], size, started, row["revision"]]
+    if long:
+        kinds = ", ".join(f"{kind} {count}" for kind, count in row["counts"].items())
+        digest = row["content_digest"]
+        cells += [digest[:12] if terminal else digest, kinds, row["recorded_by"]]
+    return cells

@@ -1,0 +1,140 @@
+"""``replaypack verify``: is everything there, and is it what was recorded?"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from replaypack.errors import FormatError, UsageError
+
+from ._common import JsonFlag, OptionList, archive_at, located, require_archive
+from ._output import Output
+
+if TYPE_CHECKING:
+    from replaypack import Archive
+    from replaypack.audit import Fault, Progress
+
+
+def verify(
+    target: Annotated[str, typer.Argument(metavar="URL|LOCATOR", help="An archive, or one recording of it.")],
+    level: Annotated[
+        Literal["manifest", "structure", "frames", "full"],
+        typer.Option(help="How much: manifests; packs and tables; every byte; every record, key and payload."),
+    ] = "full",
+    newest_only: Annotated[bool, typer.Option("--newest-only", help="Leave older revisions out.")] = False,
+    expect_digest: Annotated[str | None, typer.Option(help="The content digest it must have.")] = None,
+    expect_manifest: Annotated[str | None, typer.Option(help="The manifest digest it must have.")] = None,
+    json: JsonFlag = False,
+    option: OptionList = None,
+) -> None:
+    """Check an archive or a recording, and list everything that is wrong with it.
+
+    The exit code is 0 where all is sound, 1 where there are faults, 2 where the store could not be asked.
+    """
+    output = Output(json=json)
+    if "#" in target:
+        archive, at = located(target, option)
+        name, revision = at.name, at.revision
+    else:
+        archive, name, revision = archive_at(target, option), None, None
+        if expect_digest or expect_manifest:
+            raise UsageError("an expected digest is of one recording: give its locator")
+    with archive:
+        if name is None:
+            names = list(archive.recordings())
+            if not names:
+                require_archive(archive)
+        else:
+            names = [name]
+        if name is not None and (expect_digest or expect_manifest):
+            archive.open(name, revision, expect_digest=expect_digest, expect_manifest=expect_manifest)
+        found: list[Fault] = []
+        with _progress(json) as report:
+            if name is not None and revision is not None:
+                faults = _one(archive, name, revision, level, report)
+            else:
+                faults = archive.verify(names, level=level, revisions=not newest_only, progress=report)
+            for fault in faults:
+                found.append(fault)
+                if not json:
+                    _print(output, fault)
+    if json:
+        output.document(
+            {
+                "target": f"{archive.url}" + (f"#{name}" + (f"@{revision}" if revision else "") if name else ""),
+                "level": level,
+                "recordings": len(names),
+                "sound": not found,
+                "faults": [fault._asdict() for fault in found],
+            }
+        )
+    else:
+        count = f"{len(names)} recording" + ("s" if len(names) != 1 else "")
+        number = f"{len(found)} fault" + ("s" if len(found) != 1 else "")
+        output.line(f"{number} in {count} (level {level})" if found else f"sound: {count} (level {level})")
+    if found:
+        raise typer.Exit(1)
+
+
+def _one(
+    archive: Archive,
+    name: str,
+    revision: int,
+    level: Literal["manifest", "structure", "frames", "full"],
+    report: Callable[[Progress], None] | None,
+) -> Iterator[Fault]:
+    from replaypack.audit import verify_recording
+    from replaypack.audit._faults import manifest_fault
+
+    try:
+        recording = archive.open(name, revision)
+    except FormatError as error:
+        yield manifest_fault(error, name)._replace(recording=f"{name}@{revision}")
+        return
+    for fault in verify_recording(recording, level=level, progress=report):
+        yield fault._replace(recording=f"{name}@{revision}")
+
+
+def _print(output: Output, fault: Fault) -> None:
+    if not output.terminal:
+        output.table((), [(*fault[:4], fault.recording)])
+        return
+    output.line(f"{fault.code}  {fault.recording}")
+    output.line(f"    {fault.where}: {fault.message}")
+    output.line(f"    → {fault.remedy}")
+
+
+@contextlib.contextmanager
+def _progress(json: bool) -> Iterator[Callable[[Progress], None] | None]:
+    """A progress bar on a terminal's stderr, else nothing."""
+    if json or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+    from rich.progress import Progress as Bar
+
+    from ._text import escape
+
+    columns: list[Any] = [
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+    ]
+    console = Console(file=sys.stderr, markup=False, emoji=False, highlight=False)
+    with Bar(*columns, console=console, transient=True, redirect_stdout=sys.stdout.isatty()) as bar:
+        task = bar.add_task("", total=None)
+
+        def report(progress: Progress) -> None:
+            bar.update(
+                task,
+                description=escape(f"{progress.recording} {progress.stage}"),
+                completed=progress.done,
+                total=progress.total,
+            )
+
+        yield report

@@ -1,0 +1,284 @@
+"""What `verify` says of archives with things wrong in them, and that it says nothing of sound ones."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import replaypack
+from replaypack.audit import LEVELS, Fault, Progress, verify_archive, verify_recording
+from replaypack.errors import RecordingNotFoundError, StorageUnavailableError, UsageError
+from replaypack.storage import KeyRange, LocalStorage
+
+from .conftest import fill
+from .support import NAME, codes, faults, flip, packs, revise
+
+# Sound ones
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_sound_recording_has_no_faults(sound_archive: Path, level: str) -> None:
+    assert faults(sound_archive, level) == []
+
+
+def test_recordings_of_every_history_are_sound(tmp_path: Path) -> None:
+    archive = replaypack.Archive(tmp_path)
+    with archive.recorder("appended") as recorder:
+        fill(recorder, 0, 60, 25)
+    with archive.recorder("appended", if_exists="append") as recorder:
+        fill(recorder, 60, 80, 25)
+    with archive.recorder("replaced") as recorder:
+        fill(recorder, 0, 60, 25)
+    with archive.recorder("replaced", if_exists="replace") as recorder:
+        fill(recorder, 0, 20)
+    with archive.recorder("empty"):
+        pass
+    with pytest.raises(ZeroDivisionError), archive.recorder("incomplete") as recorder:  # noqa: PT012
+        fill(recorder, 0, 20)
+        _ = 1 / 0
+    living = archive.recorder("living", flush_interval=None)
+    fill(living, 0, 100, 20)
+    assert len(archive.open("living").manifest.storage.segments) > 1
+    assert list(archive.verify()) == []
+    living.close()
+    assert list(archive.verify()) == []
+
+
+def test_a_large_payload_in_a_pack_of_its_own_is_sound(tmp_path: Path) -> None:
+    archive = replaypack.Archive(tmp_path)
+    media = bytes(range(256)) * 20_000
+    with archive.recorder("a") as recorder:
+        recorder.append(kind="tool", identity="a", response=media)
+        recorder.append(kind="tool", identity="b", request=media, response=media + b"!")
+    assert list(archive.verify()) == []
+
+
+def test_a_recording_on_the_base_of_another_that_quotes_its_small_responses(tmp_path: Path) -> None:
+    archive = replaypack.Archive(tmp_path)
+    messages: list[object] = [{"role": "user", "content": "start " * 300}]
+    with archive.recorder("first", flush_interval=None) as recorder:
+        for turn in range(60):
+            answer = {"out": f"{turn} " + "".join(chr(97 + (turn * i) % 26) for i in range(3000))}
+            recorder.append(kind="tool", identity=turn, response=answer)
+            messages.append({"role": "tool", "content": answer})
+            recorder.append(kind="model", identity=list(messages), response=turn)
+    with archive.recorder("second", base="first") as recorder:
+        for turn in range(5):
+            messages.append(turn)
+            recorder.append(kind="model", identity=list(messages), response=turn)
+    assert list(archive.verify()) == []
+    assert [record.request for record in archive.open("second").records()][-1] == messages
+
+
+def test_an_opened_recording_is_verified_with_progress(sound_archive: Path) -> None:
+    seen: list[Progress] = []
+    recording = replaypack.open(f"{sound_archive}#{NAME}")
+    assert list(verify_recording(recording, progress=seen.append)) == []
+    assert {report.stage for report in seen} == {"packs", "tables", "records"}
+    assert (seen[-1].done, seen[-1].total) == (300, 300)
+
+
+# Packs
+
+
+def test_every_flipped_byte_of_a_pack_is_noticed(archive_path: Path) -> None:
+    for pack in packs(archive_path):
+        size = pack.stat().st_size
+        for at in {*range(0, size, max(1, size // 60)), 3, 20, size - 1, size - 5, size - 40}:
+            flip(pack, at)
+            assert faults(archive_path, "frames"), f"{pack} byte {at}"
+            flip(pack, at)
+    assert faults(archive_path, "frames") == []
+
+
+def test_a_missing_pack_is_missing_and_never_corrupt(archive_path: Path) -> None:
+    for pack in packs(archive_path):
+        pack.rename(pack.with_suffix(".away"))
+        for level in LEVELS[1:]:
+            found = faults(archive_path, level)
+            assert {fault.code for fault in found} <= {"pack.missing", "blob.unreadable"}
+            assert [fault.where for fault in found if fault.code == "pack.missing"] == [
+                f"packs/{pack.stem[:2]}/{pack.name}"
+            ]
+        pack.with_suffix(".away").rename(pack)
+
+
+@pytest.mark.parametrize("change", [lambda data: data[:-1], lambda data: data[:10], lambda data: data + b"\0"])
+def test_a_pack_of_another_size(archive_path: Path, change: Callable[[bytes], bytes]) -> None:
+    pack = packs(archive_path)[0]
+    pack.write_bytes(change(pack.read_bytes()))
+    assert "pack.size" in codes(archive_path, "structure")
+
+
+def test_a_pack_with_bytes_taken_out_of_its_middle(archive_path: Path) -> None:
+    pack = packs(archive_path)[0]
+    data = pack.read_bytes()
+    pack.write_bytes(data[:500] + data[600:])
+    assert "pack.size" in codes(archive_path, "structure")
+
+
+def test_damage_of_a_frame_is_told_with_its_place_and_what_it_held(archive_path: Path) -> None:
+    pack = packs(archive_path)[0]
+    flip(pack, 60)
+    assert codes(archive_path, "structure") == set()
+    [frame] = faults(archive_path, "frames")
+    assert frame.code == "frame.corrupted"
+    assert frame.where == f"packs/{pack.stem[:2]}/{pack.name} at byte 24"
+    assert "literal frame with" in frame.message
+    found = faults(archive_path)
+    assert {fault.code for fault in found} == {"frame.corrupted", "blob.unreadable"}
+    [unreadable] = [fault for fault in found if fault.code == "blob.unreadable"]
+    assert unreadable.where.startswith("records ")
+
+
+def test_damage_in_several_places_is_all_listed(archive_path: Path) -> None:
+    first, second = packs(archive_path)[:2]
+    flip(first, 60)
+    second.unlink()
+    (archive_path / "recordings" / NAME / "latest.json").unlink()
+    assert {"frame.corrupted", "pack.missing", "latest.missing"} <= codes(archive_path)
+
+
+def test_header_table_of_contents_and_padding(archive_path: Path) -> None:
+    pack = packs(archive_path)[0]
+    size = pack.stat().st_size
+    for at, code in ((9, "pack.header"), (size - 45, "toc.corrupted"), (size - 3, "toc.corrupted")):
+        flip(pack, at)
+        assert code in codes(archive_path, "structure"), at
+        flip(pack, at)
+
+
+def test_a_sound_pack_under_another_name(archive_path: Path) -> None:
+    large, small = packs(archive_path)[0], packs(archive_path)[-1]
+    shutil.copy(large, small)
+    assert codes(archive_path, "frames") & {"pack.size", "toc.corrupted"}
+
+
+# Manifests
+
+
+def test_a_damaged_manifest(archive_path: Path) -> None:
+    folder = archive_path / "recordings" / NAME
+    flip(folder / "00000002.json", 100)
+    assert codes(archive_path, "manifest") == {"manifest.corrupted"}
+    flip(folder / "latest.json", 100)
+    assert codes(archive_path, "manifest") == {"manifest.corrupted", "latest.corrupted"}
+
+
+def test_a_manifest_of_a_newer_version(archive_path: Path) -> None:
+    folder = archive_path / "recordings" / NAME
+    newer = (folder / "00000002.json").read_bytes().replace(b'"version":1}', b'"version":2}')
+    (folder / "00000002.json").write_bytes(newer)
+    assert codes(archive_path, "manifest") == {"manifest.future_version"}
+
+
+@pytest.mark.parametrize(("text", "code"), [("true", "malformed_version"), ("0", "unmigratable")])
+def test_a_manifest_of_no_version(archive_path: Path, text: str, code: str) -> None:
+    file = archive_path / "recordings" / NAME / "00000002.json"
+    file.write_bytes(file.read_bytes().replace(b'"version":1}', f'"version":{text}}}'.encode()))
+    assert codes(archive_path, "manifest") == {f"manifest.{code}"}
+
+
+def test_latest_that_is_missing_stale_or_ahead(archive_path: Path) -> None:
+    folder = archive_path / "recordings" / NAME
+    sealed = (folder / "latest.json").read_bytes()
+    (folder / "latest.json").unlink()
+    assert codes(archive_path, "manifest") == {"latest.missing"}
+    shutil.copy(folder / "00000001.json", folder / "latest.json")
+    assert codes(archive_path, "manifest") == {"latest.stale"}
+    (folder / "latest.json").write_bytes(sealed)
+    (folder / "00000002.json").unlink()
+    assert codes(archive_path, "manifest") == {"manifest.missing"}
+
+
+def test_a_manifest_under_another_number(archive_path: Path) -> None:
+    folder = archive_path / "recordings" / NAME
+    shutil.copy(folder / "00000002.json", folder / "00000003.json")
+    assert {"manifest.misplaced"} <= codes(archive_path, "manifest")
+
+
+def test_a_chain_with_an_exchanged_link(archive_path: Path) -> None:
+    revise(archive_path, {"previous": "0" * 64})
+    assert codes(archive_path, "manifest") == {"revision.chain"}
+
+
+def test_older_revisions_are_checked_too(tmp_path: Path) -> None:
+    archive = replaypack.Archive(tmp_path)
+    with archive.recorder(NAME) as recorder:
+        fill(recorder, 0, 30)
+    [old] = tmp_path.glob("packs/*/*.rpk")
+    with archive.recorder(NAME, if_exists="replace") as recorder:
+        fill(recorder, 0, 10)
+    old.unlink()
+    found = faults(tmp_path)
+    assert {fault.code for fault in found} >= {"pack.missing"}
+    assert all(fault.recording.startswith(f"{NAME}@") for fault in found)
+    assert faults(tmp_path, revisions=False) == []
+
+
+# What is no fault
+
+
+class Flaky(LocalStorage):
+    """A store that stops answering after a number of reads."""
+
+    left = 5
+
+    def _count(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise StorageUnavailableError("no route to host", operation="get", url=self.url)
+
+    def get_ranges(self, ranges: Any) -> list[bytes]:
+        self._count()
+        return super().get_ranges(ranges)
+
+    def get(self, key: str) -> bytes:
+        self._count()
+        return super().get(key)
+
+
+@pytest.mark.parametrize("left", range(9))
+def test_a_store_that_cannot_be_reached_is_no_fault(sound_archive: Path, left: int) -> None:
+    storage = Flaky(sound_archive)
+    storage.left = left
+    found: list[Fault] = []
+    with pytest.raises(StorageUnavailableError):
+        found.extend(replaypack.Archive(sound_archive, storage=storage).verify())
+    assert found == []
+
+
+def test_a_name_that_is_not_there(sound_archive: Path) -> None:
+    with pytest.raises(RecordingNotFoundError, match="runs/sealed"):
+        list(verify_archive(replaypack.Archive(sound_archive), ["runs/seeled"]))
+
+
+def test_a_level_that_does_not_exist(sound_archive: Path) -> None:
+    with pytest.raises(UsageError, match="structure"):
+        list(verify_archive(replaypack.Archive(sound_archive), level="deep"))  # type: ignore[arg-type]
+
+
+class Counting(LocalStorage):
+    """Notes the largest read."""
+
+    largest = 0
+
+    def get_ranges(self, ranges: Any) -> list[bytes]:
+        wanted: list[KeyRange] = list(ranges)
+        self.largest = max(self.largest, *(length for _, _, length in wanted), 0)
+        return super().get_ranges(wanted)
+
+
+def test_packs_are_read_in_pieces(tmp_path: Path) -> None:
+    archive = replaypack.Archive(tmp_path)
+    import random
+
+    with archive.recorder(NAME) as recorder:
+        recorder.append(kind="tool", identity="a", response=random.Random(1).randbytes(20 << 20))
+    storage = Counting(tmp_path)
+    assert list(replaypack.Archive(tmp_path, storage=storage).verify()) == []
+    assert storage.largest <= 8 << 20

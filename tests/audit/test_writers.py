@@ -1,0 +1,157 @@
+"""What `verify` says of archives whose writer did it wrong: every digest fits, and the contents do not."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import replaypack
+from replaypack.format import merkle
+
+from .conftest import fill
+from .support import NAME, codes, faults, revise
+
+
+def wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, replacement: Any) -> set[str]:
+    with monkeypatch.context() as patch:
+        patch.setattr(target, replacement)
+        with replaypack.Archive(tmp_path).recorder(NAME, flush_interval=None) as recorder:
+            fill(recorder, 0, 150)
+    return codes(tmp_path)
+
+
+def test_a_key_that_is_not_the_identitys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = iter(range(1000))
+
+    def lie(kind: str, canonical: bytes) -> bytes:
+        return replaypack.canonical.key_of_canonical("x" if next(calls) == 7 else kind, canonical)
+
+    assert wrong(tmp_path, monkeypatch, "replaypack.recorder.key_of_canonical", lie) == {"key.mismatch"}
+
+
+def test_a_record_that_keys_does_not_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from replaypack.format.table import pack_key
+
+    def lie(key: bytes, disc: bytes, seq: int) -> bytes:
+        return pack_key(key, disc, 9 if seq == 10 else seq)
+
+    assert wrong(tmp_path, monkeypatch, "replaypack.recorder.pack_key", lie) == {"key.index"}
+    assert {fault.where for fault in faults(tmp_path)} == {"record 9", "record 10"}
+
+
+def test_an_entry_of_keys_in_another_scope(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from replaypack.format.table import pack_key
+
+    def lie(key: bytes, disc: bytes, seq: int) -> bytes:
+        return pack_key(key, b"12345678" if seq == 9 else disc, seq)
+
+    assert wrong(tmp_path, monkeypatch, "replaypack.recorder.pack_key", lie) == {"key.index"}
+    [fault] = faults(tmp_path)
+    assert fault.where == "record 9"
+    assert fault.message.endswith("differ in discriminator")
+
+
+def test_keys_whose_frames_lie_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from replaypack.format.table import FrameRef, key_page
+
+    def lie(rows: bytes, frames: list[FrameRef]) -> bytes:
+        return key_page(rows, [ref._replace(digest=bytes(16)) for ref in frames])
+
+    assert wrong(tmp_path, monkeypatch, "replaypack._write.segment.key_page", lie) == {"key.index"}
+    assert len(faults(tmp_path)) == 150
+
+
+def test_a_payload_that_is_not_what_its_row_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from replaypack.format.digests import digest
+
+    def lie(data: bytes) -> bytes:
+        return digest(data + b"!") if len(data) > 4096 and data.startswith(b"xxx") else digest(data)
+
+    found = wrong(tmp_path, monkeypatch, "replaypack.recorder.digest", lie)
+    assert found == {"blob.mismatch"}
+    assert all(fault.where.startswith("request of record ") for fault in faults(tmp_path))
+
+
+def test_a_tree_over_other_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Liar(merkle.MerkleTree):
+        def add(self, leaf: bytes) -> None:
+            super().add(bytes(32) if self.count == 3 else leaf)
+
+    monkeypatch.setattr("replaypack._write.publish.MerkleTree", Liar)
+    with replaypack.Archive(tmp_path).recorder(NAME, flush_interval=None) as recorder:
+        fill(recorder, 0, 50)
+    monkeypatch.undo()
+    assert codes(tmp_path) == {"merkle.mismatch"}
+
+
+def test_a_blob_that_the_index_does_not_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from replaypack.format.table import BlobEntry, pack_blob
+
+    def lie(entry: BlobEntry) -> bytes:
+        return pack_blob(entry._replace(role=1) if entry.role == 2 else entry)
+
+    assert wrong(tmp_path, monkeypatch, "replaypack.recorder.pack_blob", lie) == {"blob.index"}
+
+
+def test_a_payload_in_another_encoding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from replaypack import values
+
+    def pieces(value: object, *, census: Any = None) -> tuple[int, list[bytes]]:
+        encoding, parts = values.payload_pieces(value, census=census)
+        return (1, parts) if encoding == 3 and len(parts[0]) > 30 else (encoding, parts)
+
+    assert "blob.encoding" in wrong(tmp_path, monkeypatch, "replaypack.recorder.payload_pieces", pieces)
+
+
+@pytest.mark.parametrize(
+    ("content", "code"), [({"counts": {"tool": 300}}, "counts.mismatch"), ({"recorded_by": "else"}, None)]
+)
+def test_counts_are_compared_with_the_rows(archive_path: Path, content: dict[str, Any], code: str | None) -> None:
+    revise(archive_path, content=content)
+    assert codes(archive_path) == ({code} if code else set())
+
+
+def test_literals_that_end_elsewhere(archive_path: Path) -> None:
+    literals = replaypack.Archive(archive_path).open(NAME).manifest.storage.literals
+    revise(archive_path, {"literals": literals + 1})
+    assert codes(archive_path, "structure") == {"literals.gap"}
+
+
+def test_a_near_range_beyond_its_pack(archive_path: Path) -> None:
+    from replaypack.format.manifest import Near
+
+    [segment] = replaypack.Archive(archive_path).open(NAME).manifest.storage.segments
+    near = Near(pack=0, offset=(1 << 31), length=1000)
+    revise(archive_path, {"segments": [msgspec.structs.replace(segment, near=near)]})
+    assert "segment.near" in codes(archive_path, "structure")
+
+
+def test_tables_that_name_frames_elsewhere(archive_path: Path) -> None:
+    from replaypack.format.manifest import inline_root
+    from replaypack.format.table import KEYS, Root
+
+    [segment] = replaypack.Archive(archive_path).open(NAME).manifest.storage.segments
+    root = Root.parse(KEYS, segment.keys.count, base64.b64decode(segment.keys.root or ""))
+    moved = Root(
+        KEYS, root.count, root.fences, root.digests, [at._replace(offset=at.offset + 1) for at in root.locations]
+    )
+    revise(archive_path, {"segments": [msgspec.structs.replace(segment, keys=inline_root(moved), near=None)]})
+    assert codes(archive_path, "structure") == {"toc.mismatch"}
+    assert "page.corrupted" in codes(archive_path)
+    fence = Root(KEYS, root.count, [bytes(KEYS.key)], root.digests, root.locations)
+    revise(archive_path, {"segments": [msgspec.structs.replace(segment, keys=inline_root(fence))]})
+    assert codes(archive_path) == {"page.order"}
+
+
+def test_records_and_literals_tables_exchanged_gives_gaps(archive_path: Path) -> None:
+    from replaypack.format.manifest import inline_root
+    from replaypack.format.table import RECORDS, Root
+
+    [segment] = replaypack.Archive(archive_path).open(NAME).manifest.storage.segments
+    other = Root.parse(RECORDS, segment.literals.count, base64.b64decode(segment.literals.root or ""))
+    revise(archive_path, {"segments": [msgspec.structs.replace(segment, records=inline_root(other))]})
+    assert codes(archive_path, "structure") & {"records.gap", "toc.mismatch"}

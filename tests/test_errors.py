@@ -1,0 +1,77 @@
+"""The error tree, the fault codes and their documentation are one list."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from replaypack import errors
+from replaypack.audit import FAULTS, LEVELS
+from replaypack.errors import FormatReason, ReplaypackError
+
+DOCUMENT = (Path(__file__).parent.parent / "docs" / "errors.md").read_text(encoding="utf-8")
+
+
+def rows(columns: int) -> list[list[str]]:
+    """The rows of the document's tables that begin with a code and have this many columns."""
+    lines = [line for line in DOCUMENT.splitlines() if line.startswith("| `")]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return [row for row in cells if len(row) == columns]
+
+
+def classes() -> dict[str, type[ReplaypackError]]:
+    found = inspect.getmembers(errors, inspect.isclass)
+    return {name: cls for name, cls in found if issubclass(cls, ReplaypackError)}
+
+
+def codes(cls: type[ReplaypackError]) -> list[str]:
+    if cls is errors.FormatError:
+        return [f"format.{reason}" for reason in get_args(FormatReason)]
+    return [cls.code]
+
+
+def test_every_error_is_documented_with_its_code_and_its_place_in_the_tree() -> None:
+    documented = {(code.strip("`"), name.strip("`"), bases) for code, name, bases, *_ in rows(5)}
+    real = {
+        (code, name, ", ".join(f"`{base.__name__}`" for base in cls.__bases__))
+        for name, cls in classes().items()
+        for code in codes(cls)
+    }
+    assert documented == real
+
+
+def test_codes_are_unique() -> None:
+    all_codes = [code for cls in classes().values() for code in codes(cls)]
+    assert len(all_codes) == len(set(all_codes))
+
+
+def test_what_the_module_exports_is_what_it_defines() -> None:
+    warnings = {"ReplaypackWarning", "WeakGuaranteeWarning"}
+    assert set(errors.__all__) == set(classes()) | warnings
+    for name in warnings:
+        assert name in DOCUMENT
+
+
+@pytest.mark.parametrize("name", sorted(classes()))
+def test_every_error_shows_its_message_and_its_hint(name: str) -> None:
+    cls = classes()[name]
+    extra = {
+        "CanonicalizationError": {"path": "/a"},
+        "ValueEncodingError": {"path": "/a"},
+        "PublishError": {"published": 1, "unpublished": 2, "journal": None},
+    }.get(name, {})
+    error = cls("what happened", hint="what to do", **extra)  # type: ignore[arg-type]
+    assert str(error).endswith("what happened (what to do)")
+    assert error.hint == "what to do"
+    assert isinstance(error, Exception)
+    assert not re.search(r"[A-Z]", error.code)
+
+
+def test_every_fault_is_documented_and_only_those() -> None:
+    documented = {code.strip("`"): level for code, level, _ in rows(3)}
+    assert set(documented) == set(FAULTS)
+    assert set(documented.values()) == set(LEVELS)
