@@ -1,7 +1,7 @@
 """Every ``vector`` block in the text of the specification, run.
 
 A block is one JSON object (or several, one a line) whose first key says what is claimed. To check more kinds of
-claims, add a function to ``CHECKS``.
+claims, add a function to ``CHECKS``, or to those of the binary chapters in ``spec_claims``.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from replaypack.canonical import canonical_json, key_digest
 from replaypack.errors import FormatError, ReplaypackError
 from replaypack.values import ABSENT, decode, decode_payload, encode, encode_payload
 
+from .spec_claims import CLAIMS
 from .value_cases import exact, from_notation
 
 SPEC = Path(__file__).parent.parent / "spec"
@@ -78,6 +79,7 @@ CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
         payload_of,
         structured_of,
         structured_refused,
+        *CLAIMS,
     )
 }
 

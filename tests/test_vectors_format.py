@@ -129,9 +129,9 @@ def test_packs(case: dict[str, Any]) -> None:
         [f.kind, f.offset, f.length, f.raw, f.first, f.count, f.digest.hex(), f.origin] for f in toc.frames
     ] == case["frames"]
     assert [[o.recording.hex(), o.writer.hex(), o.name] for o in toc.origins] == case["origins"]
-    assert [[e.origin, e.first, e.pack.hex(), e.offset, e.length, e.raw, e.digest.hex()] for e in toc.external] == case[
-        "external"
-    ]
+    assert [
+        [e.origin, e.first, e.pack.hex(), e.offset, e.length, e.raw, e.count, e.digest.hex()] for e in toc.external
+    ] == case["external"]
     raws = [decompress(pack[f.offset : f.offset + f.length], f.raw) for f in toc.frames]
     assert [short_digest(raw) for raw in raws] == [f.digest for f in toc.frames]
     # Plain zstd passes over the skippable frames and gives the raw bytes of all others.

@@ -18,7 +18,7 @@ from blake3 import blake3
 
 MAX_FRAME = 64 << 20
 MAX_RANGES = 1 << 16
-MAX_FRAME_RANGES = 1 << 22
+MAX_FRAME_RANGES = 1 << 24
 SKIPPABLE = 0x184D2A5B
 
 
@@ -293,8 +293,9 @@ def parse_pack(data: bytes) -> dict[str, Any]:
         at += size
     need(at == start - 8, "the frames do not fill the pack")
     need(all(len(r) == 16 and len(w) == 8 and isinstance(n, str) for r, w, n in toc["origins"]), "origins")
-    for origin, _first, pack, _offset, _length, _raw, frame_digest in toc["external"]:
+    for origin, _first, pack, _offset, _length, raw_bytes, count, frame_digest in toc["external"]:
         need(0 <= origin < len(toc["origins"]) and len(pack) == 32 and len(frame_digest) == 16, "external")
+        need(0 < count <= raw_bytes, "external")
     return toc
 
 

@@ -13,7 +13,7 @@ from build_valid import ORIGIN, Vector, entry, record_frame, row, tiny_pack
 
 from replaypack.format.digests import digest, short_digest
 from replaypack.format.frame import Compressor
-from replaypack.format.pack import HEADER, FrameInfo, Toc, parse_pack
+from replaypack.format.pack import HEADER, External, FrameInfo, Toc, parse_pack
 from replaypack.format.recipe import Op, Range, Run, encode_ops
 from replaypack.format.record_frame import Entry, encode_frame
 from replaypack.format.row import BlobRef, encode_row
@@ -154,7 +154,7 @@ def record_frames() -> Vector:
     good = entry(rows_[0], [[Range(0, 7, 0)]], b"ok")
     multiply: list[list[Op]] = [[Range(0, 1, 0)] * 2]
     multiply += [[Run(1, 0, 2 << n), Run(1, 0, 2 << n)] for n in range(15)]
-    multiply += [[Run(1, 0, 1 << 16)]] * 66
+    multiply += [[Run(1, 0, 1 << 16)]] * 257
     large = encode_row(row(response_size=4096, response_encoding=3, response_digest=digest(bytes(4096))))
 
     def frame(*entries: Entry) -> bytes:
@@ -172,7 +172,7 @@ def record_frames() -> Vector:
         "inline response of 4096 bytes": frame(entry(large, [[]], bytes(4096))),
         "a recipe that is none": frame(Entry(good.row, b"\x01", b"ok")),
         "rows that are none": frame(Entry(b"\x91" * 60, b"", None)),
-        "recipes that multiply beyond 4194304 ranges": frame(good, entry(encode_row(row(1)), multiply, b"ok")),
+        "recipes that multiply beyond 16777216 ranges": frame(good, entry(encode_row(row(1)), multiply, b"ok")),
     }
     return {"about": "Record frames of which at least one record must be refused.", "cases": _cases("raw", items)}
 
@@ -229,6 +229,9 @@ def packs() -> Vector:
         "a negative first item": changed(0, first=-1),
         "an origin of 15 bytes": _pack_of(
             Toc(toc.frames, [msgspec.structs.replace(ORIGIN, recording=bytes(15))], []), data
+        ),
+        "an external frame of more literals than bytes": _pack_of(
+            Toc(toc.frames, toc.origins, [External(0, 0, bytes(32), 24, 9, 5, 6, bytes(16))]), data
         ),
         "bytes between the frames and the table": _pack_of(toc, data + b"\0"),
     }

@@ -315,7 +315,7 @@ def packs() -> Vector:
         large.add(FrameKind.LITERAL, Compressor()(raw), raw=300, first=start, count=300, digest=short_digest(raw))
     outside = PackBuilder(ORIGIN)
     outside.add(FrameKind.RECORD, Compressor()(b"x"), raw=1, first=0, count=1, digest=short_digest(b"x"))
-    outside.add_external(0, digest(b"other pack"), Location(0, 24, 100), 7, short_digest(b"request"))
+    outside.add_external(0, digest(b"other pack"), Location(0, 24, 100), 7, 7, short_digest(b"request"))
     cases = []
     for name, pack in {
         "a record, its request, its page of keys": tiny_pack(),
@@ -333,7 +333,8 @@ def packs() -> Vector:
                 ],
                 "origins": [[o.recording.hex(), o.writer.hex(), o.name] for o in toc.origins],
                 "external": [
-                    [e.origin, e.first, e.pack.hex(), e.offset, e.length, e.raw, e.digest.hex()] for e in toc.external
+                    [e.origin, e.first, e.pack.hex(), e.offset, e.length, e.raw, e.count, e.digest.hex()]
+                    for e in toc.external
                 ],
             }
         )

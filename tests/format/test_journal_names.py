@@ -34,7 +34,7 @@ HEAD = JournalHead(
     first=0,
     literals=0,
     inlines=0,
-    external=[(0, 5, b"d" * 16, "0" * 64, 99, 0, 24, 9)],
+    external=[(0, 5, 5, b"d" * 16, "0" * 64, 99, 0, 24, 9)],
     content={"x": 1},
 )
 

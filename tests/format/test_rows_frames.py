@@ -154,12 +154,12 @@ ROW = encode_row(
 
 
 def test_runs_do_not_fill_memory() -> None:
-    """A few kilobytes of runs that name 2**16 ranges each are refused at 2**22."""
+    """A few kilobytes of runs that name 2**16 ranges each are refused at 2**24."""
     doubling: list[list[Any]] = [[Range(0, 1, 0)] * 2] + [[Run(1, 0, 2 << n), Run(1, 0, 2 << n)] for n in range(15)]
     entry = entry_of(ROW, [*doubling, *[[Run(1, 0, 1 << 16)]] * 2000], b"")
     assert len(entry.recipes) < 30000
     frame = RecordFrame(b"".join(encode_frame([entry])))
-    with pytest.raises(FormatError, match="4194304 ranges"):
+    with pytest.raises(FormatError, match="16777216 ranges"):
         frame.recipes(0)
 
 

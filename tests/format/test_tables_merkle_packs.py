@@ -226,7 +226,7 @@ def packs(draw: Any) -> tuple[bytes, list[bytes]]:
         at = builder.add(kind, Compressor()(raw), raw=len(raw), first=number, count=len(raw), digest=short_digest(raw))
         assert at.offset + at.length == builder.size
     if origin is not None and draw(st.booleans()):
-        builder.add_external(0, digest(b"x"), Location(0, 24, 10), 5, bytes(16))
+        builder.add_external(0, digest(b"x"), Location(0, 24, 10), 5, 3, bytes(16))
     assert len(builder) == len(raws)
     return builder.finish(), raws
 

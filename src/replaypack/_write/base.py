@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from replaypack.errors import ReplaypackError
 from replaypack.format.manifest import PackRef
-from replaypack.format.recipe import Range, Recipe, cut
-from replaypack.format.table import INLINE_SPACE, Location
+from replaypack.format.recipe import Range
+from replaypack.format.table import Location
 from replaypack.values import decode_payload, payload_pieces
 
 from .literals import SPLIT
@@ -75,7 +75,7 @@ def seed_from(recordings: Sequence[Recording], start: int, *, same_space: bool =
         external = list(seed.external)
         end = seed.end
         if not same_space:
-            spans = [(item.offset, item.length) for ranges in recipes for item in ranges if item.offset < INLINE_SPACE]
+            spans = [(item.offset, item.length) for ranges in recipes for item in ranges]
             for entry, frame in recording._index.literal_entries(spans) if spans else ():
                 shift[entry.first] = end
                 sizes[entry.first] = entry.items
@@ -86,10 +86,8 @@ def seed_from(recordings: Sequence[Recording], start: int, *, same_space: bool =
             pieces = _pieces(record)
             if pieces is None:
                 continue
-            if not same_space:
-                pieces, ranges = _without_inline(pieces, ranges)
             moved = ranges if same_space else _moved(ranges, shift, sizes)
-            if moved is not None and pieces:
+            if moved is not None:
                 blobs.append((pieces, moved))
         seed = Seed(end, external, blobs)
     return seed
@@ -104,22 +102,6 @@ def _pieces(record: Record) -> list[bytes] | None:
     except ReplaypackError:  # pragma: no cover - what was stored can be split again
         return None
     return pieces if b"".join(pieces) == data else None
-
-
-def _without_inline(pieces: Sequence[bytes], ranges: Sequence[Range]) -> tuple[list[bytes], list[Range]]:
-    """Leave out the pieces that lie in inline responses: the frames of those are not mapped."""
-    whole = Recipe(ranges)
-    kept: list[bytes] = []
-    found: list[Range] = []
-    begin = 0
-    for piece in pieces:
-        end = begin + len(piece)
-        part = cut(whole, begin, end)
-        if part is not None and all(item.offset < INLINE_SPACE for item in part):
-            kept.append(piece)
-            found += part
-        begin = end
-    return kept, found
 
 
 def _moved(ranges: Sequence[Range], shift: dict[int, int], sizes: dict[int, int]) -> list[Range] | None:

@@ -192,7 +192,10 @@ def parse_toc(body: bytes, raw_size: int, digest: bytes, pack_size: int, *, wher
             raise FormatError("the frames of the table of contents do not follow each other", where=where)
         position += frame.length
     if any(len(origin.recording) != 16 or len(origin.writer) != 8 for origin in toc.origins) or any(
-        not 0 <= item.origin < len(toc.origins) or len(item.pack) != DIGEST_SIZE or len(item.digest) != SHORT_SIZE
+        not 0 <= item.origin < len(toc.origins)
+        or not 0 < item.count <= item.raw
+        or len(item.pack) != DIGEST_SIZE
+        or len(item.digest) != SHORT_SIZE
         for item in toc.external
     ):
         raise FormatError("the table of contents has an unsound origin or external frame", where=where)

@@ -1,0 +1,216 @@
+"""What the ``vector`` blocks of the chapters on bytes claim, checked. See ``test_spec_examples``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from replaypack import Archive
+from replaypack.canonical import canonical_json, key_digest
+from replaypack.errors import ReplaypackError
+from replaypack.format.base64 import encode_base64
+from replaypack.format.digests import digest, short_digest
+from replaypack.format.frame import decompress
+from replaypack.format.manifest import parse_manifest, read_root
+from replaypack.format.merkle import MerkleTree, leaf_hash
+from replaypack.format.names import check_name, pack_key_of, parse_locator
+from replaypack.format.pack import parse_pack
+from replaypack.format.recipe import Op, Range, Run, encode_ops, parse_ops, resolve
+from replaypack.format.record_frame import RecordFrame
+from replaypack.format.row import Row, discriminator, encode_row, parse_row
+from replaypack.format.table import KEYS, TABLES, FrameRef, KeyPage, Location, key_page, transpose
+from replaypack.format.varint import read_uvarint, uvarint
+
+TINY = Path(__file__).parent.parent / "spec" / "vectors" / "valid" / "archive" / "tiny"
+Claim = dict[str, Any]
+
+
+def hexed(value: Any) -> bytes:
+    """Bytes written as hexadecimal with spaces, in parts, or in parts that each say what they are."""
+    if isinstance(value, str):
+        return bytes.fromhex("".join(value.split()))
+    return b"".join(hexed(part if isinstance(part, str) else part[0]) for part in value)
+
+
+def uvarint_of(claim: Claim) -> None:
+    assert uvarint(int(claim["uvarint_of"])) == hexed(claim["is"])
+
+
+def uvarint_refused(claim: Claim) -> None:
+    with pytest.raises(ReplaypackError) as caught:
+        read_uvarint(hexed(claim["uvarint_refused"]), 0)
+    assert caught.value.code == claim["error"]
+
+
+def digest_of(claim: Claim) -> None:
+    data = hexed(claim["digest_of"])
+    assert digest(data).hex().startswith(claim["is"])
+
+
+def row_of(claim: Claim) -> None:
+    """The fields in their order, in parts of hexadecimal that together are the row."""
+    data = hexed(claim["row_of"])
+    row = parse_row(data)
+    assert encode_row(row) == data
+    assert len(data) == claim["size"]
+    assert leaf_hash(data).hex() == claim["leaf"]
+    assert len(claim["row_of"]) == 1 + len(Row.__struct_fields__)
+    parts = [hexed(part[0]) for part in claim["row_of"]]
+    values = [msgspec.msgpack.encode(getattr(row, name)) for name in Row.__struct_fields__]
+    assert parts == [b"\xdc\x00\x11", *values]
+
+
+def discriminator_of(claim: Claim) -> None:
+    assert discriminator(claim["discriminator_of"]) == hexed(claim["is"])
+
+
+def recipe_of(claim: Claim) -> None:
+    ops: list[Op] = [
+        Run(back=part["back"], start=part["start"], items=part["run"]) if isinstance(part, dict) else Range(*part)
+        for part in claim["recipe_of"]
+    ]
+    data = hexed(claim["is"])
+    assert encode_ops(ops) == data
+    assert parse_ops(data, 0) == (ops, len(data))
+    if "ranges" in claim:
+        before = [[Range(*item) for item in ranges] for ranges in claim["after"]]
+        assert [list(item) for item in resolve(ops, before)] == claim["ranges"]
+
+
+def base64_of(claim: Claim) -> None:
+    flags = claim["flags"]
+    text = encode_base64(hexed(claim["base64_of"]), urlsafe=bool(flags & 2), padded=not flags & 4)
+    assert text.decode() == claim["is"]
+
+
+def record_frame(claim: Claim) -> None:
+    raw = hexed(claim["record_frame"])
+    frame = RecordFrame(raw)
+    assert frame.count == claim["records"]
+    assert [frame.record(n)[0].seq for n in range(frame.count)] == claim["seq"]
+    assert [(frame.record(n)[2] or b"").decode() for n in range(frame.count)] == claim["responses"]
+    recipes = [[[list(item) for item in ranges] for ranges in frame.recipes(n)] for n in range(frame.count)]
+    assert recipes == claim["recipes"]
+
+
+def pack_of(claim: Claim) -> None:
+    data = hexed(claim["pack_of"])
+    assert len(data) == claim["size"]
+    assert digest(data).hex() == claim["digest"]
+    assert pack_key_of(digest(data).hex()) == claim["key"]
+    toc = parse_pack(data)
+    raws = [decompress(data[info.offset : info.offset + info.length], info.raw) for info in toc.frames]
+    assert raws == [hexed(raw) for raw in claim["frames"]]
+    assert [short_digest(raw) for raw in raws] == [info.digest for info in toc.frames]
+    size = int.from_bytes(data[-32:-28], "little")
+    assert decompress(data[-32 - size : -32]) == hexed(claim["toc"])
+
+
+def page_of(claim: Claim) -> None:
+    [shape] = [shape for shape in TABLES if shape.name == claim["table"]]
+    entries = [hexed(entry) for entry in claim["page_of"]]
+    assert entries == sorted(entries)
+    assert {len(entry) for entry in entries} == {shape.width}
+    rows = b"".join(entries)
+    page = transpose(rows, shape.width)
+    if shape is KEYS:
+        frames = [FrameRef(n, Location(*at), hexed(short)) for n, *at, short in claim["frames"]]
+        page = key_page(rows, frames)
+        assert KeyPage(page, len(entries), short_digest(page)).frames == frames
+    assert page == hexed(claim["is"])
+    assert short_digest(page).hex() == claim["digest"]
+
+
+def merkle_of(claim: Claim) -> None:
+    tree = MerkleTree()
+    leaves = [leaf_hash(hexed(row)) for row in claim["merkle_of"]]
+    for leaf in leaves:
+        tree.add(leaf)
+    assert [leaf.hex() for leaf in leaves] == claim["leaves"]
+    assert tree.root.hex() == claim["is"]
+    assert [node.hex() for node in tree.edge] == claim["edge"]
+
+
+def manifest_of(claim: Claim) -> None:
+    raw = canonical_json(claim["manifest_of"])
+    manifest = parse_manifest(raw, where="example")
+    assert (manifest.digest, manifest.content_digest) == (claim["manifest_of"]["digest"], claim["content_digest"])
+    # The short way to check a digest: cut the member out of the bytes.
+    member = f'"digest":"{manifest.digest}",'.encode()
+    assert digest(raw.replace(member, b"", 1)).hex() == manifest.digest
+    content = raw[len(b'{"content":') : raw.index(b"," + member)]
+    assert digest(content).hex() == claim["content_digest"]
+
+
+def name_ok(claim: Claim) -> None:
+    assert check_name(claim["name_ok"]) == claim["name_ok"]
+
+
+def name_refused(claim: Claim) -> None:
+    with pytest.raises(ReplaypackError) as caught:
+        check_name(claim["name_refused"])
+    assert caught.value.code == claim["error"]
+
+
+def locator_of(claim: Claim) -> None:
+    assert list(parse_locator(claim["locator_of"])) == [claim["url"], claim["name"], claim["revision"]]
+
+
+def lookup_in_tiny(claim: Claim) -> None:
+    """Every step of a lookup, with the sizes and digests that the text gives."""
+    latest = (TINY / "recordings" / claim["lookup_in_tiny"] / "latest.json").read_bytes()
+    manifest = parse_manifest(latest, where="tiny")
+    assert manifest.digest == claim["manifest_digest"]
+    key = key_digest(*claim["call"])
+    assert key.hex() == claim["key"]
+    [segment] = manifest.storage.segments
+    root = read_root(KEYS, segment.keys, None, where="tiny")
+    assert root.encode() == hexed(claim["root"])
+    pack = manifest.storage.packs[root.locations[0].pack]
+    assert pack_key_of(pack.digest) == claim["pack"]
+    data = (TINY / claim["pack"]).read_bytes()
+    assert list(root.locations[0]) == claim["page_at"]
+    raw = decompress(data[root.locations[0].offset :][: root.locations[0].length])
+    page = KeyPage(raw, root.page_count(0), root.digests[0])
+    rows = [page.rows[at : at + 30] for at in range(0, len(page.rows), 30)]
+    prefix = key[:16] + bytes(8)
+    assert [row.hex() for row in rows if row.startswith(prefix)] == [hexed(row).hex() for row in claim["entries"]]
+    seq = int.from_bytes(hexed(claim["entries"][0])[24:], "big")
+    ref = page.frame_of(seq)
+    assert [ref.first, *ref.frame, ref.digest.hex()] == claim["frame"]
+    assert segment.near is not None
+    assert [segment.near.pack, segment.near.offset, segment.near.length] == claim["near"]
+    raw = decompress(data[ref.frame.offset :][: ref.frame.length])
+    assert short_digest(raw) == ref.digest
+    row, whole, inline = RecordFrame(raw).record(seq - ref.first)
+    assert (row.key, row.scope, row.seq) == (key, None, seq)
+    assert leaf_hash(whole).hex() == claim["leaf"]
+    assert inline is not None
+    assert inline.decode() == claim["answer"]
+    with Archive(TINY).open(claim["lookup_in_tiny"]) as recording:
+        found = recording.lookup(*claim["call"])
+        assert found is not None
+        assert found.response == claim["answer"]
+
+
+CLAIMS = (
+    base64_of,
+    digest_of,
+    discriminator_of,
+    locator_of,
+    lookup_in_tiny,
+    manifest_of,
+    merkle_of,
+    name_ok,
+    name_refused,
+    pack_of,
+    page_of,
+    recipe_of,
+    record_frame,
+    row_of,
+    uvarint_of,
+    uvarint_refused,
+)
