@@ -134,6 +134,8 @@ def scan(value: object) -> Census:
     key_types = set(map(type, keys))
     if not types <= _PLAIN or not key_types <= _STR_ONLY:
         return _scan_levels(value)
+    if float in types and not _prints_alike([part for part in queue if type(part) is float]):
+        return _scan_levels(value)
     census = Census(value)
     census.types = types
     census.key_types = key_types

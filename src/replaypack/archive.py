@@ -238,7 +238,7 @@ class Archive:
         recorded_by: str | None = None,
         sync: Literal["flush", "record"] = "flush",
         flush_interval: float | None = 5.0,
-        level: int = 3,
+        level: int = 5,
     ) -> Recorder:
         """Claim ``name`` and return a `Recorder` for it.
 

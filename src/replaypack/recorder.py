@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import queue
-import secrets
 import threading
 import time
 import traceback
 import warnings
 from collections.abc import Iterable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -35,7 +35,7 @@ from .errors import (
 )
 from .format.digests import digest
 from .format.journal import JOURNAL_VERSION, JournalHead, encode_record
-from .format.manifest import Manifest, State
+from .format.manifest import Manifest, State, error_note
 from .format.merkle import leaf_hash
 from .format.recipe import encode_ops
 from .format.record_frame import Entry, encode_frame, stored_row
@@ -47,8 +47,14 @@ __all__ = ["Recorder"]
 
 #: Raw bytes that may wait for the background thread before `append` does.
 _MAX_WAITING = 48 << 20
+#: Bytes of entries of keys (30 a record) that are held before their table is written.
+_MAX_KEYS = 32 << 20
 #: Bytes of finished segments that may wait for a store that fails before `append` raises.
 _MAX_STUCK = 64 << 20
+#: Ranges that the recipes of a record frame may resolve to; readers refuse 16 times as many.
+_FRAME_RANGES = 1 << 20
+#: Bytes that a kind, a name or a scope may have.
+_MAX_LABEL = 4096
 #: Responses from this size on are listed by digest. Requests are found by reading rows: listing them would cost
 #: more than any other table.
 _LISTED = 4096
@@ -83,6 +89,8 @@ class Recorder:
             self._splitter.learn(pieces, ranges)
         self._lock = threading.Lock()
         self._pid = os.getpid()
+        self._salts: list[bytes] = []
+        self._blobs: list[bytes] = []
         self._frame: list[Entry] = []
         self._frame_size = 0
         self._frame_keys = bytearray()
@@ -165,9 +173,7 @@ class Recorder:
         `RecorderClosedError`.
         """
         prepared = _prepare(kind, identity, key, name, request, response, error, scope, status, flags, attributes)
-        if salt is None:
-            salt = secrets.token_bytes(8)
-        elif len(salt) != 8:
+        if salt is not None and len(salt) != 8:
             raise UsageError(f"a salt has 8 bytes, not {len(salt)}")
         if start is None:
             start = time.time_ns() - (duration or 0)
@@ -176,14 +182,27 @@ class Recorder:
         self._worker.wait_for_room()
         with self._lock:
             self._check_open()
-            return self._append(prepared, scope, start, duration or 0, salt)
+            try:
+                return self._append(prepared, scope, start, duration or 0, salt)
+            except BaseException as problem:
+                # Ctrl-C, or no memory: what is in the journal and what is in memory may differ by this record.
+                # Nothing more is appended; the journal has whatever was acknowledged.
+                if self._failure is None:
+                    self._failure = RecorderClosedError(f"an append was cut short by {type(problem).__name__}")
+                raise
 
-    def _append(self, p: _Prepared, scope: str | None, start: int, duration: int, salt: bytes) -> int:
+    def _append(self, p: _Prepared, scope: str | None, start: int, duration: int, salt: bytes | None) -> int:
         seq = self._tree.count
+        if salt is None:
+            # Random bytes are drawn a few hundred records at a time: each draw is a system call.
+            if not self._salts:
+                drawn = os.urandom(8 * 256)
+                self._salts = [drawn[at : at + 8] for at in range(0, len(drawn), 8)]
+            salt = self._salts.pop()
         splitter = self._splitter
         starts_frame = not self._frame
         if starts_frame:
-            splitter.horizon = splitter.written
+            splitter.begin_frame()
             splitter.inlines.begin_frame(INLINE_SPACE + self._inlines)
         recipes = b"".join([encode_ops(splitter.recipe(pieces)) for pieces in p.recipes])
         row = encode_row(
@@ -226,12 +245,12 @@ class Recorder:
         self._tree.add(leaf)
         self._counts[p.kind] = self._counts.get(p.kind, 0) + 1
         for blob, role in p.listed:
-            self._worker.put(("blob", pack_blob(BlobEntry(blob[:16], seq, role))), 0)
+            self._blobs.append(pack_blob(BlobEntry(blob[:16], seq, role)))
         if self._stream.closed:
             self._hand_over_literals()
-        if self._frame_size >= RECORD_FRAME:
+        if self._frame_size >= RECORD_FRAME or splitter.frame_ranges >= _FRAME_RANGES:
             self._close_frame()
-            if self._worker.segment_size >= PACK_TARGET:
+            if self._worker.segment_keys >= _MAX_KEYS:
                 self._close_segment(publish=True)
         return seq
 
@@ -242,8 +261,8 @@ class Recorder:
 
     def _close_frame(self) -> None:
         if self._frame:
-            self._worker.put(("record", self._frame, bytes(self._frame_keys)), self._frame_size)
-            self._frame, self._frame_keys, self._frame_size = [], bytearray(), 0
+            self._worker.put(("record", self._frame, bytes(self._frame_keys), self._blobs), self._frame_size)
+            self._frame, self._frame_keys, self._frame_size, self._blobs = [], bytearray(), 0, []
 
     def _close_segment(self, *, publish: bool) -> None:
         """Close frames and segment, so that what was appended so far can be published. Holds the lock."""
@@ -272,7 +291,7 @@ class Recorder:
             first=self._tree.count,
             literals=self._stream.end,
             inlines=self._inlines,
-            external=[(e.first, e.raw, e.digest, e.pack.digest, e.pack.size, *e.at) for e in external],
+            external=[(e.first, e.raw, e.items, e.digest, e.pack.digest, e.pack.size, *e.at) for e in external],
             content=msgspec.to_builtins(p.template),
         )
         self._journal_number += 1
@@ -354,7 +373,7 @@ class Recorder:
             self.seal()
             return
         try:
-            self._finish("incomplete", describe_error(error, trace=trace))
+            self._finish("incomplete", error_note(describe_error(error, trace=trace)))
         except ReplaypackError as problem:
             # The error that ended the block matters more; this one must not hide it.
             error.add_note(f"replaypack: {problem}")
@@ -412,6 +431,9 @@ def _prepare(
 ) -> _Prepared:
     if not kind:
         raise UsageError("a record needs a kind")
+    if kind.endswith("bytes") and not kind[:-5].strip("$") and kind != "bytes":
+        # Kinds are names in the manifest's counts, and canonical JSON escapes this one.
+        raise UsageError(f"{kind!r} cannot be a kind")
     for label, text in (("kind", kind), ("name", name), ("scope", scope)):
         _check_text(label, text)
     if (identity is ABSENT) == (key is None):
@@ -509,14 +531,16 @@ def opaque_key(key: str | bytes) -> bytes:
 
 
 def _check_text(label: str, text: str | None) -> None:
-    if text is None:
+    if text is None or (type(text) is str and len(text) <= _MAX_LABEL and text.isascii()):
         return
     if not isinstance(text, str):
         raise UsageError(f"{label} is {type(text).__name__}, not text")
     try:
-        text.encode()
+        size = len(text.encode())
     except UnicodeEncodeError:
         raise ValueEncodingError("lone surrogates are not allowed here", path=f"/{label}") from None
+    if size > _MAX_LABEL and label != "key":
+        raise ValueEncodingError(f"{size} bytes are more than the {_MAX_LABEL} allowed here", path=f"/{label}")
 
 
 def _attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
@@ -574,7 +598,7 @@ class _Worker(threading.Thread):
         #: Journals of segments that are uploaded and stand in no manifest yet, and the state after them.
         self._unwritten: list[JournalFile] = []
         self._state: Progress | None = None
-        self.segment_size = 0
+        self.segment_keys = 0
 
     # Called by the recorder's threads
 
@@ -670,19 +694,18 @@ class _Worker(threading.Thread):
         if what == "record":
             builder.add_record_frame(len(item[1]), encode_frame(item[1]))
             builder.add_keys(item[2])
+            for entry in item[3]:
+                builder.add_blob(entry)
         elif what == "literal":
             builder.add_literal_frame(*item[1:3])
         elif what == "large":
             builder.add_large(item[1], item[2])
-        elif what == "blob":
-            builder.add_blob(item[1])
-            return False
         elif what == "finish":
             _, state, journal, _ = item
             self._pending.append((builder, state, journal))
             self._stuck += builder.size
             self._builder = SegmentBuilder(state.tree.count, state.inlines)
-            self.segment_size = 0
+            self.segment_keys = 0
             if journal is not None:
                 self._try(self._publish)
             return False
@@ -691,7 +714,9 @@ class _Worker(threading.Thread):
         elif what == "stop":
             return True
         builder.compress(self._publisher.compressor)
-        self.segment_size = builder.size
+        self.segment_keys = builder.keys_size
+        if builder.size >= PACK_TARGET:
+            self._try(partial(self._publisher.spill, builder))
         return False
 
     def _answer(self, what: str, item: tuple[Any, ...]) -> bool:

@@ -166,17 +166,17 @@ class _Rebuilt:
 
     def map(self, head: JournalHead) -> None:
         """Map the frames of other recordings in that the recorder reused."""
-        for first, raw, digest, pack, size, *at in head.external:
+        for first, raw, items, digest, pack, size, *at in head.external:
             if first != self.stream.end:
                 raise JournalError("the journal maps other recordings' literals to where there are some already")
-            self._builder.add_external(first, raw, digest, PackRef(pack, size), Location(*at))
-            self.stream = LiteralStream(first + raw)
+            self._builder.add_external(first, raw, items, digest, PackRef(pack, size), Location(*at))
+            self.stream = LiteralStream(first + items)
 
     def add(self, record: JournalRecord, *, where: str) -> None:
         if record.starts_frame:
             self._close_frame()
             if self._builder.size >= PACK_TARGET:
-                self.finish()
+                self.publisher.spill(self._builder)
         row, data = parse_stored_row(record.entry.row, record.entry.inline, where=where)
         if row.seq != self.tree.count:
             raise FormatError(f"record {row.seq} follows record {self.tree.count - 1}", where=where)

@@ -315,6 +315,27 @@ def test_a_fork_cannot_use_its_parents_recorder(tmp_path: Path) -> None:
     recorder.seal()
 
 
+def test_an_interrupted_append_stops_the_recorder_and_loses_nothing(tmp_path: Path) -> None:
+    archive = Archive(tmp_path)
+    recorder = archive.recorder("run", flush_interval=None)
+    for number in range(3):
+        recorder.append(kind="t", identity=number, response=number)
+
+    def interrupt(row: bytes) -> bytes:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("replaypack.recorder.leaf_hash", interrupt)  # the record is in the journal by then
+        with pytest.raises(KeyboardInterrupt):
+            recorder.append(kind="t", identity=3, response=3)
+    with pytest.raises(RecorderClosedError, match="KeyboardInterrupt"):
+        recorder.append(kind="t", identity=4)
+    recorder.close()
+    [result] = recover(archive)
+    assert (result.records, result.error) == (4, None)
+    assert [r.response for r in archive.open("run").records()] == [0, 1, 2, 3]
+
+
 def test_a_base_survives_recovery(tmp_path: Path) -> None:
     archive = Archive(tmp_path)
     items = [call for call in calls(60) if call["kind"] == "model"]

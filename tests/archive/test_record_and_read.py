@@ -182,6 +182,8 @@ def test_nothing_is_written_for_what_cannot_be_stored(archive: Archive) -> None:
             recorder.append(kind="tool", identity=1, status="fine")  # type: ignore[arg-type]
         with pytest.raises(UsageError, match="flag"):
             recorder.append(kind="tool", identity=1, flags=["nope"])
+        with pytest.raises(ValueEncodingError, match="5000 bytes"):
+            recorder.append(kind="tool", identity=1, name="n" * 5000)
         with pytest.raises(ValueEncodingError, match="/scope"):
             recorder.append(kind="tool", identity=1, scope="\ud800")
         assert recorder.append(kind="tool", identity=1, response=2) == 0
@@ -451,3 +453,31 @@ def test_a_base_lends_its_bytes(archive: Archive, flush_every: int) -> None:
     second = {p.digest: p.size for p in archive.open("second").manifest.storage.packs}
     assert set(own["first"]) & set(second)
     assert sum(size for pack, size in second.items() if pack not in own["first"]) < sum(own["alone"].values())
+
+
+@pytest.mark.parametrize("flush_every", [0, 50])
+def test_segments_of_several_packs(archive: Archive, flush_every: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("replaypack.recorder.PACK_TARGET", 20_000)
+    monkeypatch.setattr("replaypack.recorder.RECORD_FRAME", 10_000)
+    expected = list(calls(400, large=True))
+    record(archive, "run", expected, flush_every=flush_every)
+    recording = archive.open("run")
+    assert len(recording.manifest.storage.packs) > (1 if flush_every else 4)
+    check(recording, expected)
+
+
+def test_long_histories_of_small_turns(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recipes grow with the turns: frames and recipes stay below what readers refuse."""
+    monkeypatch.setattr("replaypack.recorder._FRAME_RANGES", 2000)
+    monkeypatch.setattr("replaypack._write.literals._MAX_RANGES", 120)
+    history = [{"role": "system", "content": "word " * 1500}]
+    expected = []
+    for turn in range(200):
+        history.append({"role": "user", "content": f"turn {turn} " + "abc " * 30})
+        expected.append({"kind": "model", "identity": {"messages": list(history)}, "response": turn})
+    record(archive, "run", expected, flush_every=60)
+    recording = archive.open("run")
+    check(recording, expected)
+    ranges = [recording._recipe(r._found, "request") for r in recording.records()]
+    assert max(map(len, ranges)) <= 121
+    assert max(map(len, ranges)) > 50

@@ -39,15 +39,21 @@ class PackReader:
         self._near: dict[str, tuple[int, bytes]] = {}
         self._lock = threading.Lock()
 
-    def preload(self, pack: PackRef, offset: int, length: int) -> None:
-        """Read one range of a pack in one request; frames inside of it are then served from memory."""
+    def preload(self, ranges: Sequence[tuple[PackRef, int, int]]) -> None:
+        """Read a range (pack, offset, bytes) of each pack, all together; frames inside come from memory."""
         with self._lock:
-            if pack.digest in self._near:
-                return
-            if offset + length > pack.size:
-                raise FormatError(f"a range ends beyond the pack's {pack.size} bytes", where=pack_key_of(pack.digest))
-            data = self._storage.get_range(pack_key_of(pack.digest), offset, length)
-            self._near[pack.digest] = (offset, data)
+            missing = [item for item in ranges if item[0].digest not in self._near]
+            for pack, offset, length in missing:
+                if offset + length > pack.size:
+                    where = pack_key_of(pack.digest)
+                    raise FormatError(f"a range ends beyond the pack's {pack.size} bytes", where=where)
+            wanted = [(pack_key_of(pack.digest), offset, length) for pack, offset, length in missing]
+            if len(wanted) == 1:
+                bodies = [self._storage.get_range(*wanted[0])]
+            else:
+                bodies = self._storage.get_ranges(wanted) if wanted else []
+            for (pack, offset, _), data in zip(missing, bodies, strict=True):
+                self._near[pack.digest] = (offset, data)
 
     def read(self, frames: Sequence[Frame]) -> list[bytes]:
         """Return the decompressed bytes of ``frames``, in order, fetched concurrently.

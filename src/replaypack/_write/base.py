@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from replaypack.errors import ReplaypackError
 from replaypack.format.manifest import PackRef
-from replaypack.format.recipe import Range
-from replaypack.format.table import Location
+from replaypack.format.recipe import Range, Recipe, cut
+from replaypack.format.table import INLINE_SPACE, Location
 from replaypack.values import decode_payload, payload_pieces
 
 from .literals import SPLIT
@@ -24,10 +24,12 @@ _MAX_BYTES = 16 << 20
 
 
 class External(NamedTuple):
-    """Literals mapped into the new address space at ``first``: raw bytes, digest, pack and place of their frame."""
+    """Literals mapped into the new address space at ``first``: the last ``items`` bytes of a frame of ``raw`` bytes,
+    its digest, pack and place."""
 
     first: int
     raw: int
+    items: int
     digest: bytes
     pack: PackRef
     at: Location
@@ -73,18 +75,21 @@ def seed_from(recordings: Sequence[Recording], start: int, *, same_space: bool =
         external = list(seed.external)
         end = seed.end
         if not same_space:
-            spans = [(item.offset, item.length) for ranges in recipes for item in ranges]
+            spans = [(item.offset, item.length) for ranges in recipes for item in ranges if item.offset < INLINE_SPACE]
             for entry, frame in recording._index.literal_entries(spans) if spans else ():
-                # Inline responses are the last bytes of their record frame, which is mapped whole.
-                shift[entry.first] = end + entry.raw - entry.items
+                shift[entry.first] = end
                 sizes[entry.first] = entry.items
-                external.append(External(end, entry.raw, entry.digest, frame.pack, frame.at))
-                end += entry.raw
+                external.append(External(end, entry.raw, entry.items, entry.digest, frame.pack, frame.at))
+                end += entry.items
         blobs = list(seed.blobs)
         for record, ranges in zip(records, recipes, strict=True):
-            moved = ranges if same_space else _moved(ranges, shift, sizes)
             pieces = _pieces(record)
-            if moved is not None and pieces is not None:
+            if pieces is None:
+                continue
+            if not same_space:
+                pieces, ranges = _without_inline(pieces, ranges)
+            moved = ranges if same_space else _moved(ranges, shift, sizes)
+            if moved is not None and pieces:
                 blobs.append((pieces, moved))
         seed = Seed(end, external, blobs)
     return seed
@@ -101,6 +106,22 @@ def _pieces(record: Record) -> list[bytes] | None:
     return pieces if b"".join(pieces) == data else None
 
 
+def _without_inline(pieces: Sequence[bytes], ranges: Sequence[Range]) -> tuple[list[bytes], list[Range]]:
+    """Leave out the pieces that lie in inline responses: the frames of those are not mapped."""
+    whole = Recipe(ranges)
+    kept: list[bytes] = []
+    found: list[Range] = []
+    begin = 0
+    for piece in pieces:
+        end = begin + len(piece)
+        part = cut(whole, begin, end)
+        if part is not None and all(item.offset < INLINE_SPACE for item in part):
+            kept.append(piece)
+            found += part
+        begin = end
+    return kept, found
+
+
 def _moved(ranges: Sequence[Range], shift: dict[int, int], sizes: dict[int, int]) -> list[Range] | None:
     """The same bytes at their new offsets. A range may cross frames, which lie elsewhere relative to each other."""
     firsts = sorted(shift)
@@ -111,9 +132,7 @@ def _moved(ranges: Sequence[Range], shift: dict[int, int], sizes: dict[int, int]
         end = offset + length
         covered = first + sizes[first]
         while covered < end and at + 1 < len(firsts) and firsts[at + 1] == covered:
-            # Neighbours in the old space need not be neighbours in the new one: a record frame begins with its rows.
-            if shift[covered] != covered - first + shift[first]:
-                return None
+            # Neighbours in the old space were mapped one after another, and are neighbours in the new one.
             at += 1
             covered += sizes[firsts[at]]
         if covered < end:

@@ -32,6 +32,9 @@ LARGE = 4 << 20
 #: neighbouring segments are cut short, so that the address space is counted a little stricter here.
 MAX_FRAMES = 12
 
+#: A recipe of more ranges stores its bytes anew; readers refuse eight times as many.
+_MAX_RANGES = 8192
+
 #: Pieces below this are not looked up by content: a reference would cost as much.
 _MIN_ELEMENT = 96
 #: Pieces up to this size that differ are stepped over when aligning with a parent: headers, counters.
@@ -128,6 +131,13 @@ class Splitter:
         #: Recipes written so far, and the first of them that recipes in the current frame and journal may refer to.
         self.written = 0
         self.horizon = 0
+        #: Ranges of the recipes in the current frame, all together.
+        self.frame_ranges = 0
+
+    def begin_frame(self) -> None:
+        """From here on recipes are in another record frame: they refer to none before."""
+        self.horizon = self.written
+        self.frame_ranges = 0
 
     def recipe(self, pieces: Sequence[bytes]) -> list[Op]:
         """Return the recipe of the blob whose bytes are ``pieces``; new bytes go to the stream."""
@@ -140,11 +150,12 @@ class Splitter:
         ends = list(accumulate(map(len, pieces)))
         parent, plan = self._align(pieces, ends)
         ops, ranges = self._build(pieces, plan, parent)
-        if self._spread(ranges) > max(MAX_FRAMES, 2 + size // CUT):
+        if len(ranges) > _MAX_RANGES or self._spread(ranges) > max(MAX_FRAMES, 2 + size // CUT):
             ops = list(self._store(b"".join(pieces)))
             ranges = [op for op in ops if type(op) is Range]
         self._remember(pieces, ends, ranges, parent, plan)
         self.written += 1
+        self.frame_ranges += len(ranges)
         return ops
 
     def learn(self, pieces: Sequence[bytes], recipe: Sequence[Range]) -> None:

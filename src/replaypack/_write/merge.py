@@ -12,7 +12,7 @@ from replaypack._read.packs import Frame, PackReader
 from replaypack.format.frame import Compressor
 from replaypack.format.manifest import PackRef, Segment
 from replaypack.format.pack import Origin
-from replaypack.format.record_frame import join_frames
+from replaypack.format.record_frame import MAX_FRAME_RANGES, RecordFrame, join_frames
 from replaypack.format.table import (
     BLOBS,
     INLINE_SPACE,
@@ -181,7 +181,7 @@ def merge_data(storage: Storage, lives: Sequence[Live], origin: Origin, upload: 
                     literals.add(entry.first, raw)
                 else:
                     literals.close()
-                    builder.add_external(entry.first, entry.raw, entry.digest, pack, entry.frame)
+                    builder.add_external(entry.first, entry.raw, entry.items, entry.digest, pack, entry.frame)
                 builder.compress(compressor)
         for page in source.pages(BLOBS):
             for start in range(0, len(page), BLOBS.width):
@@ -208,7 +208,8 @@ def finish(
         uploaded.append(ref)
 
     segment, packs, size = builder.finish(origin, note, upload_large, compressor)
-    own = frozenset(ref.digest for ref in uploaded)
+    own = frozenset(ref.digest for ref in (*uploaded, *builder.spilled))
+    size += sum(ref.size for ref in builder.spilled)
     return Live(segment, packs, frozenset(pack.digest for pack in packs), own, size, tier)
 
 
@@ -219,10 +220,15 @@ def _no_large(data: bytes) -> list[tuple[int, int, bytes, PackRef, Location]]:
 class _RecordJoiner:
     def __init__(self, builder: SegmentBuilder) -> None:
         self._builder = builder
-        self._count = self._size = 0
+        self._count = self._size = self._ranges = 0
         self._raws: list[bytes] = []
 
     def add(self, count: int, raw: bytes) -> None:
+        # Readers refuse frames whose recipes resolve to too many ranges, however few bytes they are.
+        ranges = RecordFrame(raw).range_count()
+        if self._ranges + ranges > MAX_FRAME_RANGES // 4:
+            self.close()
+        self._ranges += ranges
         self._count += count
         self._raws.append(raw)
         self._size += len(raw)
@@ -233,7 +239,7 @@ class _RecordJoiner:
         if self._raws:
             sections = join_frames(self._raws)
             self._builder.add_record_frame(self._count, sections)
-        self._count = self._size = 0
+        self._count = self._size = self._ranges = 0
         self._raws = []
 
 

@@ -102,7 +102,7 @@ class Publisher:
         base_packs: Sequence[PackRef] = (),
         revision: int,
         previous: str | None,
-        level: int = 3,
+        level: int = 5,
     ) -> None:
         self.storage = storage
         self.name = name
@@ -153,6 +153,10 @@ class Publisher:
         return [(start, raw, short, ref, at) for start, raw, short, at in frames]
 
     # Segments
+
+    def spill(self, builder: SegmentBuilder) -> None:
+        """Upload what a segment holds in memory; it goes on."""
+        builder.spill(self.origin, self.upload, self.upload_large, self.compressor)
 
     def add_segment(self, builder: SegmentBuilder) -> None:
         """Finish a segment and make it live."""

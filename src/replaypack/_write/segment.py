@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 #: Record frames are closed at this many raw bytes, packs at about this many compressed ones.
-RECORD_FRAME = 128 << 10
+RECORD_FRAME = 256 << 10
 PACK_TARGET = 32 << 20
 
 #: ``(key of the pack's bytes, bytes)``: puts a pack in the store.
@@ -58,7 +58,7 @@ UploadLarge = Callable[[bytes], list[tuple[int, int, bytes, PackRef, Location]]]
 class _RecordFrame:
     """One record frame: its sections, or, once compressed, the frame."""
 
-    __slots__ = ("count", "digest", "first", "frame", "inline_first", "inline_size", "raw", "sections")
+    __slots__ = ("count", "digest", "first", "frame", "inline_first", "inline_size", "placed", "raw", "sections")
 
     def __init__(self, first: int, count: int, sections: list[bytes], inline_first: int) -> None:
         self.first = first
@@ -69,19 +69,22 @@ class _RecordFrame:
         self.inline_first = inline_first
         self.inline_size = len(sections[-1])
         self.frame = b""
+        self.placed: tuple[PackRef, Location] | None = None
 
 
 class _LiteralFrame:
-    """Literals of one frame; ``external`` says where they lie when not in this segment's pack."""
+    """Literals of one frame; ``placed`` says where they lie when in a pack already, ``external`` whether in one
+    that is not this recording's own."""
 
-    __slots__ = ("digest", "external", "first", "frame", "raw")
+    __slots__ = ("digest", "external", "first", "frame", "items", "placed", "raw")
 
     def __init__(self, first: int, raw: bytes) -> None:
         self.first = first
-        self.raw = len(raw)
+        self.raw = self.items = len(raw)
         self.digest = short_digest(raw)
         self.frame = raw
-        self.external: tuple[PackRef, Location] | None = None
+        self.placed: tuple[PackRef, Location] | None = None
+        self.external = False
 
 
 class PackSink:
@@ -161,8 +164,12 @@ class SegmentBuilder:
         self.count = 0
         self.inline_first = inline_first
         self._inlines = inline_first
-        #: Compressed bytes of the frames so far (raw bytes of those still to be compressed).
+        #: Compressed bytes of the frames in memory (raw bytes of those still to be compressed).
         self.size = 0
+        #: Bytes of the entries of keys in memory.
+        self.keys_size = 0
+        #: Packs of its own that were uploaded before it is finished.
+        self.spilled: list[PackRef] = []
         self._records: list[_RecordFrame] = []
         self._literals: list[_LiteralFrame] = []
         self._keys: list[bytes] = []
@@ -182,6 +189,7 @@ class SegmentBuilder:
     def add_keys(self, rows: bytes) -> None:
         """Add entries of ``keys``, one after another, in any order."""
         self._keys.append(rows)
+        self.keys_size += len(rows)
 
     def add_literal_frame(self, first: int, raw: bytes) -> None:
         """Add a closed literal frame of this segment's own pack."""
@@ -190,10 +198,10 @@ class SegmentBuilder:
         self._queue.append(frame)
         self.size += len(raw)
 
-    def add_external(self, first: int, raw: int, digest: bytes, pack: PackRef, at: Location) -> None:
-        """Add literals that lie in another pack."""
+    def add_external(self, first: int, raw: int, items: int, digest: bytes, pack: PackRef, at: Location) -> None:
+        """Add literals that lie in another pack: the last ``items`` bytes of a frame of ``raw`` bytes."""
         frame = _LiteralFrame(first, b"")
-        frame.raw, frame.digest, frame.external = raw, digest, (pack, at)
+        frame.raw, frame.items, frame.digest, frame.placed, frame.external = raw, items, digest, (pack, at), True
         self._literals.append(frame)
 
     def add_large(self, first: int, data: bytes) -> None:
@@ -217,6 +225,38 @@ class SegmentBuilder:
                 frame.frame = compressor(frame.frame)
             self.size += len(frame.frame) - frame.raw
 
+    def spill(self, origin: Origin, upload: Upload, upload_large: UploadLarge, compressor: Compressor) -> None:
+        """Upload the frames in memory as a pack, so that memory stays bounded; tables come when it is finished.
+
+        May be called again after it failed.
+        """
+        self.compress(compressor)
+        self._place_large(upload_large)
+        builder = PackBuilder(origin)
+        literals = [frame for frame in self._literals if frame.placed is None]
+        records = [frame for frame in self._records if frame.placed is None]
+        if not literals and not records:
+            return
+        places = [_add_literal(builder, literal) for literal in literals]
+        places += [_add_record(builder, record) for record in records]
+        data = builder.finish()
+        ref = pack_ref(data)
+        upload(ref, data)
+        self.spilled.append(ref)
+        frames: list[_LiteralFrame | _RecordFrame] = [*literals, *records]
+        for frame, at in zip(frames, places, strict=True):
+            frame.placed = (ref, at)
+            frame.frame = b""
+        self.size = 0
+
+    def _place_large(self, upload_large: UploadLarge) -> None:
+        while self._large:
+            first, data = self._large[0]
+            for start, raw, short, pack, at in upload_large(data):
+                self.add_external(first + start, raw, raw, short, pack, at)
+            self.size -= len(data)
+            del self._large[0]
+
     def finish(
         self, origin: Origin, upload: Upload, upload_large: UploadLarge, compressor: Compressor
     ) -> tuple[Segment, list[PackRef], int]:
@@ -225,48 +265,38 @@ class SegmentBuilder:
         Returns the segment, the packs its tables name by index, and the bytes of the data packs (own ones).
         """
         self.compress(compressor)
-        while self._large:
-            first, data = self._large[0]
-            for start, raw, short, pack, at in upload_large(data):
-                self.add_external(first + start, raw, short, pack, at)
-            del self._large[0]
+        self._place_large(upload_large)
         packs: list[PackRef | None] = []
         sink = PackSink(origin, upload, compressor, packs)
-        externals: dict[str, int] = {}
+        indexes: dict[str, int] = {}
+
+        def placed(pack: PackRef, at: Location) -> Location:
+            index = indexes.get(pack.digest)
+            if index is None:
+                index = indexes[pack.digest] = len(packs)
+                packs.append(pack)
+            return at._replace(pack=index)
+
         literal_rows: list[bytes] = []
         for literal in sorted(self._literals, key=lambda frame: frame.first):
-            if literal.external is not None:
-                pack, at = literal.external
-                index = externals.get(pack.digest)
-                if index is None:
-                    index = externals[pack.digest] = len(packs)
-                    packs.append(pack)
-                at = at._replace(pack=index)
-                sink.builder.add_external(literal.first, bytes.fromhex(pack.digest), at, literal.raw, literal.digest)
+            if literal.placed is None:
+                at = _add_literal(sink.builder, literal)._replace(pack=sink.index)
             else:
-                at = sink.add(
-                    FrameKind.LITERAL,
-                    literal.frame,
-                    raw=literal.raw,
-                    first=literal.first,
-                    count=literal.raw,
-                    digest=literal.digest,
-                )
-            literal_rows.append(pack_frame(FrameEntry(literal.first, at, literal.raw, literal.raw, literal.digest)))
+                at = placed(*literal.placed)
+                if literal.external:
+                    pack = bytes.fromhex(literal.placed[0].digest)
+                    sink.builder.add_external(literal.first, pack, at, literal.raw, literal.items, literal.digest)
+            literal_rows.append(pack_frame(FrameEntry(literal.first, at, literal.raw, literal.items, literal.digest)))
         near_start = sink.builder.size
         near_pack = sink.index
         record_rows: list[bytes] = []
         inline_rows: list[bytes] = []
         refs_: list[FrameRef] = []
         for record in self._records:
-            at = sink.add(
-                FrameKind.RECORD,
-                record.frame,
-                raw=record.raw,
-                first=record.first,
-                count=record.count,
-                digest=record.digest,
-            )
+            if record.placed is None:
+                at = _add_record(sink.builder, record)._replace(pack=sink.index)
+            else:
+                at = placed(*record.placed)
             record_rows.append(pack_frame(FrameEntry(record.first, at, record.raw, record.count, record.digest)))
             refs_.append(FrameRef(record.first, at, record.digest))
             if record.inline_size:
@@ -274,7 +304,7 @@ class SegmentBuilder:
                 inline_rows.append(pack_frame(FrameEntry(first, at, record.raw, record.inline_size, record.digest)))
         root = sink.table(KEYS, split_rows(KEYS, self._keys), refs_)
         near = None
-        if sink.index == near_pack and sink.builder.size - near_start <= NEAR_LIMIT:
+        if not self.spilled and sink.index == near_pack and sink.builder.size - near_start <= NEAR_LIMIT:
             near = Near(pack=near_pack, offset=near_start, length=sink.builder.size - near_start)
         roots = [
             root,
@@ -286,6 +316,18 @@ class SegmentBuilder:
         refs = [pack for pack in packs if pack is not None]
         segment = make_segment(self.first, self.count, self.inline_first, roots, near)
         return segment, refs, sum(pack.size for pack in sink.written)
+
+
+def _add_literal(builder: PackBuilder, frame: _LiteralFrame) -> Location:
+    return builder.add(
+        FrameKind.LITERAL, frame.frame, raw=frame.raw, first=frame.first, count=frame.raw, digest=frame.digest
+    )
+
+
+def _add_record(builder: PackBuilder, frame: _RecordFrame) -> Location:
+    return builder.add(
+        FrameKind.RECORD, frame.frame, raw=frame.raw, first=frame.first, count=frame.count, digest=frame.digest
+    )
 
 
 def make_segment(first: int, count: int, inline_first: int, roots: Sequence[Root], near: Near | None) -> Segment:

@@ -70,6 +70,8 @@ def decompress(frame: bytes | memoryview, raw_size: int | None = None, *, where:
         raise FormatError("not a zstd frame", where=where) from None
     if size < 0:
         raise FormatError("a zstd frame does not name its size", where=where)
+    if not size:
+        raise FormatError("a zstd frame is empty", where=where)
     if size > MAX_FRAME or (raw_size is not None and size != raw_size):
         wanted = f"{raw_size}" if raw_size is not None else f"at most {MAX_FRAME}"
         raise FormatError(f"a zstd frame says it holds {size} bytes, not {wanted}", where=where)

@@ -29,11 +29,10 @@ class JournalHead(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Which recording a journal belongs to, and where in it.
 
     ``archive`` is the URL without credentials; ``revision`` the claimed one; ``first`` the sequence number of the
-    journal's first record and ``literals`` the size (bytes) of the address space before it,
-    ``inlines`` that of its upper half. ``external`` are frames
-    of other recordings that the claim mapped into it: (first offset, raw bytes, digest, pack, bytes of the pack,
-    0, offset in the pack, compressed bytes). ``content`` are the members of the manifest's content that recovery
-    cannot find elsewhere.
+    journal's first record, ``literals`` and ``inlines`` the sizes (bytes) of the two halves of the address space
+    before it. ``external`` are frames of other recordings that the claim mapped into it: (first offset, raw bytes,
+    literal bytes, digest, pack, bytes of the pack, 0, offset in the pack, compressed bytes). ``content`` are the
+    members of the manifest's content that recovery cannot find elsewhere.
     """
 
     version: int
@@ -46,7 +45,7 @@ class JournalHead(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     first: int
     literals: int
     inlines: int
-    external: list[tuple[int, int, bytes, str, int, int, int, int]]
+    external: list[tuple[int, int, int, bytes, str, int, int, int, int]]
     content: dict[str, Any]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from datetime import datetime
 from struct import Struct as _Struct
 from typing import Any, Literal
 
@@ -40,6 +41,7 @@ __all__ = [
     "TableRef",
     "check_metadata",
     "content_digest_of",
+    "error_note",
     "encode_manifest",
     "encode_pack_page",
     "inline_root",
@@ -52,6 +54,9 @@ __all__ = [
 INLINE_LIMIT = 128 << 10
 #: Readers refuse a larger manifest (bytes).
 MAX_MANIFEST = 16 << 20
+#: Writers refuse more metadata (bytes), and cut what is noted of an error to this many characters a member.
+MAX_METADATA = 1 << 20
+_MAX_NOTE = 4096
 #: Record frames and key pages of at most this many bytes together lie side by side.
 NEAR_LIMIT = 256 << 10
 #: The largest root that stands in a page (bytes).
@@ -75,7 +80,7 @@ Cause = Literal[
 _HEX32 = re.compile(r"[0-9a-f]{64}")
 _HEX16 = re.compile(r"[0-9a-f]{32}")
 _HEX8 = re.compile(r"[0-9a-f]{16}")
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z")
+_TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d{1,9})?Z", re.ASCII)
 
 
 class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -230,12 +235,32 @@ def encode_manifest(content: Content, storage: Storage) -> Manifest:
     return Manifest(content, storage, raw, own, content_digest)
 
 
+def error_note(described: dict[str, Any]) -> dict[str, Any]:
+    """What of an error can stand in a manifest: JSON that reads back unchanged, and not much of it.
+
+    Lone surrogates of a message are written out, long texts cut; a member that no JSON gives back is left out.
+    """
+    note: dict[str, Any] = {}
+    for name, value in described.items():
+        if isinstance(value, str):
+            value = value[:_MAX_NOTE].encode("utf-8", "backslashreplace").decode()
+        try:
+            if len(canonical_json({name: value})) <= 8 * _MAX_NOTE:
+                check_metadata({name: value})
+                note[name] = value
+        except CanonicalizationError:
+            continue
+    return note
+
+
 def check_metadata(metadata: dict[str, Any]) -> None:
     """Refuse metadata that JSON would not give back as it was (bytes, integers beyond a double, …).
 
     Raises `CanonicalizationError` with the path.
     """
     text = canonical_json(metadata)
+    if len(text) > MAX_METADATA:
+        raise CanonicalizationError(f"metadata takes more than {MAX_METADATA >> 20} MiB", path="")
     try:
         back = canonical_json(msgspec.json.decode(text))
     except (msgspec.MsgspecError, CanonicalizationError, ValueError):
@@ -278,13 +303,24 @@ def parse_manifest(data: bytes, *, where: str = "manifest") -> Manifest:
     return Manifest(content, storage, data, own, content_digest)
 
 
+def _is_time(text: str) -> bool:
+    match = _TIME.fullmatch(text)
+    if match is None:
+        return False
+    try:
+        datetime.fromisoformat(match[1])
+    except ValueError:
+        return False
+    return True
+
+
 def _content_problem(content: Content) -> str | None:
     if not _HEX16.fullmatch(content.id) or not _HEX32.fullmatch(content.merkle_root):
         return "the recording id or the Merkle root is not a digest"
     for reference in (content.extends, content.derived_from):
         if reference is not None and not _HEX32.fullmatch(reference):
             return "a reference to another recording is not a content digest"
-    if not _TIME.fullmatch(content.started):
+    if not _is_time(content.started):
         return f"the start {content.started!r} is not a time"
     if content.records < 0 or any(count <= 0 for count in content.counts.values()):
         return "a count is negative or zero"
@@ -296,8 +332,10 @@ def _content_problem(content: Content) -> str | None:
 def _storage_problem(content: Content, storage: Storage) -> str | None:
     if storage.revision < 1 or min(storage.checkpoint, storage.literals, storage.inlines) < 0:
         return "a number is out of its bounds"
-    if not _HEX8.fullmatch(storage.writer) or not _TIME.fullmatch(storage.created):
+    if not _HEX8.fullmatch(storage.writer) or not _is_time(storage.created):
         return "the writer id or the time of writing is malformed"
+    if (storage.claim is not None) != (storage.cause in ("claim", "checkpoint")):
+        return "a claim is named by a revision that is none, or the reverse"
     if storage.previous is not None and not _HEX32.fullmatch(storage.previous):
         return "the digest of the previous revision is malformed"
     for pack in storage.packs:
@@ -326,7 +364,8 @@ def _segments_problem(content: Content, storage: Storage) -> str | None:
             return "the segments do not follow each other"
         seq += segment.count
         inlines = segment.inline_first
-        if not storage.pack_pages and any(not 0 <= index < packs for index in segment.packs or ()):
+        # How many packs the pages hold is known once they are read.
+        if any(index < 0 or (index >= packs and not storage.pack_pages) for index in segment.packs or ()):
             return "a segment names a pack that the manifest does not"
         if segment.keys.count != segment.count:
             return "a segment's keys are not as many as its records"

@@ -56,7 +56,7 @@ def check_name(name: str) -> str:
             raise refuse("a segment is empty")
         if not _SEGMENT.fullmatch(segment):
             raise refuse(f"{segment!r} has other characters")
-        if segment in (".", "..") or segment.endswith((".", ".json")):
+        if segment in (".", "..") or segment.lower().endswith((".", ".json")):
             raise refuse(f"the segment {segment!r} is '.', '..', or ends in '.' or '.json'")
         if segment.split(".")[0].lower() in _DEVICES:
             raise refuse(f"the segment {segment!r} is a device name on Windows")

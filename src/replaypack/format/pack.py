@@ -13,7 +13,7 @@ import msgspec
 
 from replaypack.errors import FormatError
 
-from .digests import short_digest
+from .digests import DIGEST_SIZE, SHORT_SIZE, short_digest
 from .frame import Compressor, decompress
 from .table import Location
 
@@ -83,7 +83,8 @@ class FrameInfo(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fie
 
 
 class External(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
-    """Literals of an origin's address space that lie in another pack: offset, pack (32 bytes), frame there."""
+    """Literals of an origin's address space that lie in another pack: offset, pack (32 bytes), frame there, of which
+    the last ``count`` of ``raw`` bytes are meant."""
 
     origin: int
     first: int
@@ -91,6 +92,7 @@ class External(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fiel
     offset: int
     length: int
     raw: int
+    count: int
     digest: bytes
 
 
@@ -124,9 +126,9 @@ class PackBuilder:
         self.size += len(frame)
         return Location(0, offset, len(frame))
 
-    def add_external(self, first: int, pack: bytes, frame: Location, raw: int, digest: bytes) -> None:
+    def add_external(self, first: int, pack: bytes, frame: Location, raw: int, count: int, digest: bytes) -> None:
         """Note that literals from ``first`` on lie in another pack, so that packs alone suffice to re-index."""
-        self._external.append(External(0, first, pack, frame.offset, frame.length, raw, digest))
+        self._external.append(External(0, first, pack, frame.offset, frame.length, raw, count, digest))
 
     def finish(self) -> bytes:
         """Return the whole pack."""
@@ -184,9 +186,16 @@ def parse_toc(body: bytes, raw_size: int, digest: bytes, pack_size: int, *, wher
     for frame in toc.frames:
         if frame.kind not in FrameKind.NAMES or (frame.origin is not None and not 0 <= frame.origin < len(toc.origins)):
             raise FormatError("the table of contents has an unknown kind of frame or origin", where=where)
+        if len(frame.digest) != SHORT_SIZE or frame.first < 0 or frame.count < 0:
+            raise FormatError("a frame of the table of contents has a field out of its bounds", where=where)
         if frame.offset != position or frame.length <= 0 or frame.raw < 0:
             raise FormatError("the frames of the table of contents do not follow each other", where=where)
         position += frame.length
+    if any(len(origin.recording) != 16 or len(origin.writer) != 8 for origin in toc.origins) or any(
+        not 0 <= item.origin < len(toc.origins) or len(item.pack) != DIGEST_SIZE or len(item.digest) != SHORT_SIZE
+        for item in toc.external
+    ):
+        raise FormatError("the table of contents has an unsound origin or external frame", where=where)
     if position != end:
         raise FormatError("the frames of the table of contents do not fill the pack", where=where)
     return toc

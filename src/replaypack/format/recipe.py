@@ -14,7 +14,7 @@ from typing import NamedTuple
 from replaypack.errors import FormatError
 
 from .base64 import encode_base64, encoded_length
-from .varint import append_uvarint, read_uvarint
+from .varint import append_uvarint, read_uvarint, uvarint
 
 __all__ = [
     "BASE64",
@@ -100,6 +100,8 @@ def encode_ops(ops: Sequence[Op]) -> bytes:
     Plain range: ``uvarint(length << 2) uvarint(offset)``. Base64 range: ``uvarint(length << 2 | 1) flags
     uvarint(offset)``. Run: ``uvarint(count << 2 | 2) uvarint(back) uvarint(start)``.
     """
+    if len(ops) == 1 and type(ops[0]) is Range and not ops[0][2]:
+        return b"".join((b"\1", uvarint(ops[0][1] << 2), uvarint(ops[0][0])))
     out = bytearray()
     append_uvarint(out, len(ops))
     for op in ops:
@@ -143,8 +145,8 @@ def parse_ops(data: bytes, pos: int, *, where: str = "recipe") -> tuple[list[Op]
         elif tag:
             raise FormatError("a recipe has an unknown kind of part", where=where)
         offset, pos = read_uvarint(data, pos)
-        if offset + (head >> 2) > _MAX_OFFSET:
-            raise FormatError("a recipe points beyond the literal address space", where=where)
+        if not head >> 2 or offset + (head >> 2) > _MAX_OFFSET:
+            raise FormatError("a range of a recipe is empty or beyond the literal address space", where=where)
         ops.append(Range(offset, head >> 2, flags))
     return ops, pos
 

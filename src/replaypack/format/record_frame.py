@@ -7,6 +7,7 @@ of the stored row, bytes of its recipes, and 1 + bytes of the inline response (0
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from struct import unpack
@@ -17,7 +18,7 @@ from replaypack.errors import FormatError
 from .recipe import Range, parse_ops, resolve
 from .row import Row, parse_stored_row
 from .table import transpose, untranspose
-from .varint import append_uvarint, read_uvarint, uvarint
+from .varint import read_uvarint, uvarint
 
 __all__ = [
     "MAX_FRAME_RANGES",
@@ -32,7 +33,7 @@ __all__ = [
 
 #: The most ranges that the recipes of one record frame may resolve to, all together. Runs multiply: without
 #: a limit a frame of a few kilobytes could fill any memory.
-MAX_FRAME_RANGES = 1 << 22
+MAX_FRAME_RANGES = 1 << 24
 _SIZES = 12
 
 
@@ -44,19 +45,17 @@ class Entry(NamedTuple):
     inline: bytes | None
 
 
-def stored_row(row: bytes, inline: bytes | None) -> bytes:
-    """What is stored of a row: without the digest of its response, where that is inline."""
-    return row if inline is None else row[:-32]
-
-
 def encode_entry(entry: Entry) -> bytes:
     """One record by itself, as a journal has it: ``uvarint sizes (3) ‖ row ‖ recipes ‖ inline``."""
     row, recipes, inline = entry
-    out = bytearray()
-    append_uvarint(out, len(row))
-    append_uvarint(out, len(recipes))
-    append_uvarint(out, 0 if inline is None else len(inline) + 1)
-    return b"".join((out, row, recipes, inline or b""))
+    if inline is None:
+        return b"".join((uvarint(len(row)), uvarint(len(recipes)), b"\0", row, recipes))
+    return b"".join((uvarint(len(row)), uvarint(len(recipes)), uvarint(len(inline) + 1), row, recipes, inline))
+
+
+def stored_row(row: bytes, inline: bytes | None) -> bytes:
+    """What is stored of a row: without the digest of its response, where that is inline."""
+    return row if inline is None else row[:-32]
 
 
 def decode_entry(data: bytes, pos: int, *, where: str = "record") -> tuple[Entry, int]:
@@ -117,6 +116,8 @@ class RecordFrame:
         self._walked: list[list[list[Range]]] = []
         self._recipe_ranges: list[list[Range]] = []
         self._resolved = 0
+        # Frames are cached and shared between threads; two walks at a time would count recipes twice.
+        self._lock = threading.Lock()
 
     def entry(self, number: int) -> Entry:
         """Return record ``number`` (from 0) of the frame, not parsed. Raises `FormatError`."""
@@ -142,6 +143,12 @@ class RecordFrame:
 
     def recipes(self, number: int) -> list[list[Range]]:
         """Return the recipes of a record, resolved: of its request, identity, response, as far as it has them."""
+        if not 0 <= number < self.count:
+            raise FormatError(f"there is no record {number} among {self.count}", where=self.where)
+        with self._lock:
+            return self._walk(number)
+
+    def _walk(self, number: int) -> list[list[Range]]:
         _, ends, _, _ = self._ends
         while len(self._walked) <= number:
             at = len(self._walked)
@@ -159,6 +166,11 @@ class RecordFrame:
                 own.append(ranges)
             self._walked.append(own)
         return self._walked[number]
+
+    def range_count(self) -> int:
+        """How many ranges the recipes of all records resolve to."""
+        self.recipes(self.count - 1)
+        return self._resolved
 
 
 def join_frames(raws: Iterable[bytes]) -> list[bytes]:

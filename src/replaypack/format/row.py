@@ -44,6 +44,7 @@ ROW_FIELDS = 17
 _MAX_SEQ = (1 << 48) - 1
 _FLAG_MASK = sum(FLAGS.values())
 _DIGEST_HEAD = b"\xc4\x20"
+_NO_SCOPE = bytes(8)
 
 
 class BlobRef(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
@@ -92,7 +93,7 @@ def encode_row(row: Row) -> bytes:
 
 def discriminator(scope: str | None) -> bytes:
     """Return the 8 bytes that tell apart records of one key: of the scope, zero for none."""
-    return bytes(8) if scope is None else digest(scope.encode("utf-8", "surrogatepass"))[:8]
+    return _NO_SCOPE if scope is None else digest(scope.encode("utf-8", "surrogatepass"))[:8]
 
 
 def parse_row(data: bytes, *, where: str = "row") -> Row:
@@ -114,16 +115,14 @@ def parse_row(data: bytes, *, where: str = "row") -> Row:
         or row.response_size < 0
         or not 0 <= row.response_encoding < len(ENCODINGS)
         or (row.response_encoding == 0 and (row.response_size or row.response_digest != ABSENT_DIGEST))
-        or not _sound(row.request)
-        or not _sound(row.identity)
+        or not (row.request is None or _sound(row.request))
+        or not (row.identity is None or _sound(row.identity))
     ):
         raise FormatError("a row has a field out of its bounds", where=where)
     return row
 
 
-def _sound(blob: BlobRef | None) -> bool:
-    if blob is None:
-        return True
+def _sound(blob: BlobRef) -> bool:
     return len(blob.digest) == DIGEST_SIZE and blob.size >= 0 and 0 < blob.encoding < len(ENCODINGS)
 
 

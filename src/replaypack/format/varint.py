@@ -14,6 +14,10 @@ def uvarint(value: int) -> bytes:
     """Encode ``value`` (0 … 2**64-1) in as few bytes as it takes."""
     if value < 128:
         return _ONE[value]
+    if value < 1 << 14:
+        return bytes((value & 127 | 128, value >> 7))
+    if value < 1 << 21:
+        return bytes((value & 127 | 128, value >> 7 & 127 | 128, value >> 14))
     out = bytearray()
     append_uvarint(out, value)
     return bytes(out)
@@ -34,6 +38,12 @@ def read_uvarint(data: bytes | memoryview, pos: int) -> tuple[int, int]:
     """
     value = shift = 0
     try:
+        byte = data[pos]
+        if byte < 128:
+            return byte, pos + 1
+        following = data[pos + 1]
+        if 0 < following < 128:
+            return byte & 127 | following << 7, pos + 2
         while True:
             byte = data[pos]
             pos += 1

@@ -1,0 +1,202 @@
+"""Valid vectors of Merkle trees, manifests, journals and names. Used by ``generate.py``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from build_valid import ID, WRITER, Vector, entry, row
+
+from replaypack.format.digests import digest
+from replaypack.format.journal import JournalHead, encode_head, encode_record
+from replaypack.format.manifest import Content, Manifest, PackRef, Policy, encode_manifest
+from replaypack.format.manifest import Storage as StorageSection
+from replaypack.format.merkle import MerkleTree, leaf_hash
+from replaypack.format.names import latest_key, open_key, pack_key_of, parse_locator, revision_key
+from replaypack.format.recipe import Range, Run
+from replaypack.format.record_frame import Entry, encode_entry
+from replaypack.format.row import encode_row
+
+NONE_POLICY = Policy(name="none", version=1)
+
+
+def merkle() -> Vector:
+    cases = []
+    for count in (0, 1, 2, 3, 4, 5, 7, 8, 13):
+        tree = MerkleTree()
+        rows_ = [b"row %d" % number for number in range(count)]
+        for item in rows_:
+            tree.add(leaf_hash(item))
+        cases.append(
+            {
+                "name": f"{count} rows",
+                "rows": [item.hex() for item in rows_],
+                "leaves": [leaf_hash(item).hex() for item in rows_],
+                "root": tree.root.hex(),
+                "edge": [node.hex() for node in tree.edge],
+            }
+        )
+    return {"about": "Merkle roots and right edges; any bytes stand for rows.", "cases": cases}
+
+
+def empty_manifest(**changes: Any) -> Manifest:
+    """A claim of a new name; ``changes`` are members of content or storage."""
+    content: dict[str, Any] = {
+        "id": ID.hex(),
+        "state": "open",
+        "started": "2025-06-15T15:06:40.123456789Z",
+        "metadata": {},
+        "recorded_by": "spec 1",
+        "match": NONE_POLICY,
+        "redaction": NONE_POLICY,
+        "records": 0,
+        "counts": {},
+        "merkle_root": digest(b"").hex(),
+        "extends": None,
+        "derived_from": None,
+        "error": None,
+    }
+    storage: dict[str, Any] = {
+        "revision": 1,
+        "checkpoint": 0,
+        "cause": "claim",
+        "claim": "create",
+        "writer": WRITER.hex(),
+        "created": "2025-06-15T15:06:40Z",
+        "previous": None,
+        "packs": [],
+        "pack_pages": [],
+        "segments": [],
+        "literals": 0,
+        "inlines": 0,
+        "merkle_edge": [],
+        "tombstones": [],
+        "withheld": [],
+    }
+    content |= {name: value for name, value in changes.items() if name in content}
+    storage |= {name: value for name, value in changes.items() if name in storage}
+    return encode_manifest(Content(**content), StorageSection(**storage))
+
+
+def manifests() -> Vector:
+    made = {
+        "a claim": empty_manifest(),
+        "a sealed recording without records": empty_manifest(
+            state="sealed", revision=2, cause="seal", claim=None, previous=empty_manifest().digest
+        ),
+        "metadata of many kinds": empty_manifest(
+            metadata={"b": 1.5, "a": [True, None, "é\u2028"], "n": {"x": -1e-7, "y": 1e21}},
+            started="2025-06-15T00:00:00Z",
+        ),
+        "an incomplete one": empty_manifest(
+            state="incomplete",
+            revision=2,
+            cause="recover",
+            claim=None,
+            error={"type": "Interrupted", "message": "power"},
+            extends=digest(b"a").hex(),
+            derived_from=digest(b"b").hex(),
+            packs=[PackRef(digest(b"pack").hex(), 100)],
+        ),
+    }
+    cases = [
+        {"name": name, "manifest": m.raw.decode(), "digest": m.digest, "content_digest": m.content_digest}
+        for name, m in made.items()
+    ]
+    return {"about": "Manifests: the text, its digest and its content digest.", "cases": cases}
+
+
+def markers() -> Vector:
+    return {
+        "about": "The marker replaypack.json.",
+        "cases": [{"name": "version 1", "marker": '{"format":"replaypack","version":1}'}],
+    }
+
+
+# Journal and names
+
+
+def journal_bytes() -> tuple[bytes, list[tuple[Entry, bytes, bool]]]:
+    """A journal of two records, and what is in it."""
+    head = JournalHead(
+        version=1,
+        archive="memory://demo",
+        name="demo",
+        revision=1,
+        claim="create",
+        writer=WRITER.hex(),
+        number=0,
+        first=0,
+        literals=0,
+        inlines=0,
+        external=[],
+        content={},
+    )
+    first = entry(encode_row(row(0)), [[Range(0, 7, 0)]], b"ok")
+    second = entry(encode_row(row(1)), [[Run(1, 0, 1)]], b"ok")
+    records = [(first, b"request", True), (second, b"", False)]
+    data = encode_head(head) + b"".join(encode_record(e, lits, starts_frame=s) for e, lits, s in records)
+    return data, records
+
+
+def journals() -> Vector:
+    data, records = journal_bytes()
+    notes = [{"record": encode_entry(e).hex(), "literals": lits.hex(), "starts_frame": s} for e, lits, s in records]
+    last = len(encode_record(*records[1][:2], starts_frame=False))
+    return {
+        "about": "Journals, and what is left of them when they are cut off.",
+        "cases": [
+            {"name": "two records", "journal": data.hex(), "recording": "demo", "records": notes},
+            {
+                "name": "cut off in the second record",
+                "journal": data[:-1].hex(),
+                "recording": "demo",
+                "records": notes[:1],
+            },
+            {
+                "name": "zeros where the second record should be",
+                "journal": (data[:-last] + bytes(last)).hex(),
+                "recording": "demo",
+                "records": notes[:1],
+            },
+        ],
+    }
+
+
+def names() -> Vector:
+    return {
+        "about": "Names of recordings and the keys of their objects.",
+        "cases": [
+            {
+                "name": case,
+                "recording": text,
+                "revision_2": revision_key(text, 2),
+                "open_2": open_key(text, 2),
+                "latest": latest_key(text),
+            }
+            for case, text in {
+                "one letter": "a",
+                "segments": "nightly/2025-06-15/run_1",
+                "a point inside": "v1.2.json5",
+                "leading point and hyphen": ".hidden/-x",
+                "longest": "n" * 512,
+                "nearly a device": "con1/nulls/com10",
+                "json inside": "json/a.json.gz",
+            }.items()
+        ],
+    }
+
+
+def locators() -> Vector:
+    cases = []
+    for text in (
+        "./runs#a",
+        "s3://bucket/x#nightly/42",
+        "s3://bucket/x#a@7",
+        "/tmp/odd#dir#a@99999999",
+        "file:///x y#a",
+    ):
+        at = parse_locator(text)
+        cases.append({"name": text, "locator": text, "url": at.url, "recording": at.name, "revision": at.revision})
+    pack = digest(b"pack").hex()
+    cases.append({"name": "key of a pack", "pack": pack, "key": pack_key_of(pack)})
+    return {"about": "Locators: URL, name, revision (null for the newest).", "cases": cases}
