@@ -28,6 +28,7 @@ _STANDARD = _COMMON + b"+/"
 _URLSAFE = _COMMON + b"-_"
 _EITHER = _COMMON + b"+/-_"
 _TO_URLSAFE = bytes.maketrans(b"+/", b"-_")
+_FROM_URLSAFE = bytes.maketrans(b"-_", b"+/")
 
 
 class Found(NamedTuple):
@@ -55,15 +56,21 @@ def encode_base64(data: bytes | memoryview, *, urlsafe: bool, padded: bool) -> b
 
 def decode_base64(text: bytes, *, urlsafe: bool) -> bytes | None:
     """Decode ``text``, padded or not; None where encoding the result would not give ``text`` again."""
-    padded = text + b"=" * (-len(text) % 4)
+    if urlsafe:
+        if b"+" in text or b"/" in text:
+            return None
+        standard = text.translate(_FROM_URLSAFE)
+    else:
+        standard = text
+    padding = b"=" * (-len(text) % 4)
     try:
         if _fast is not None:
-            data: bytes = _fast.b64decode(padded, b"-_" if urlsafe else None, validate=True)
+            data: bytes = _fast.b64decode(standard + padding, validate=True)
         else:
-            data = _std.b64decode(padded, b"-_" if urlsafe else None, validate=True)
+            data = _std.b64decode(standard + padding, validate=True)
     except (binascii.Error, ValueError):
         return None
-    return data if encode_base64(data, urlsafe=urlsafe, padded=text == padded) == text else None
+    return data if encode_base64(data, urlsafe=urlsafe, padded=not padding) == text else None
 
 
 def _string_start(piece: bytes, start: int, stop: int) -> tuple[int, int | None]:
