@@ -8,7 +8,7 @@ CHECK := import sys, venv; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for p in $(CANDIDATES); do $$p -c '$(CHECK)' 2>/dev/null && echo $$p && break; done)
 RUN := $(VENV)/bin/python
 PIP := $(RUN) -m pip install --quiet --disable-pip-version-check --no-input
-# Tests of what does not depend on the Python version's network libraries: quick to install, quick to run.
+# What other versions of Python are tested with: no packages of cloud stores, which take minutes to install.
 CORE_PACKAGES := pytest pytest-timeout hypothesis PyYAML jsonschema msgpack
 CORE_TESTS := tests/format tests/write tests/archive tests/audit tests/cli $(wildcard tests/test_*.py)
 PYTEST := $(RUN) -m pytest -q
@@ -25,7 +25,7 @@ $(VENV)/.installed-cli: pyproject.toml | $(RUN)
 	@touch $@
 
 $(VENV)/.installed-core: pyproject.toml | $(RUN)
-	$(PIP) -e '.[cli]' $(CORE_PACKAGES)
+	$(PIP) -e '.[cli,http]' $(CORE_PACKAGES)
 	@touch $@
 
 $(VENV)/.installed-test: pyproject.toml | $(RUN)

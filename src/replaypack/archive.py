@@ -445,7 +445,7 @@ class Archive:
 
     def verify(
         self,
-        names: Iterable[str] | None = None,
+        names: str | Iterable[str] | None = None,
         *,
         level: Level = "full",
         revisions: bool = True,
@@ -454,6 +454,8 @@ class Archive:
         """Yield every fault of the recordings named, of all by default (see `replaypack.audit.verify_archive`)."""
         from .audit import verify_archive
 
+        if isinstance(names, str):
+            names = [names]
         return verify_archive(self, names, level=level, revisions=revisions, progress=progress)
 
     def delete(self, name: str) -> None:

@@ -129,10 +129,12 @@ class Record:
         """What came back; `ABSENT` where nothing did."""
         if self._response is _UNREAD:
             row = self._row
-            if row.response_encoding == 0:
+            encoding = row.response_encoding
+            inline = self._found.inline
+            if encoding == 0:
                 self._response = ABSENT
             else:
-                self._response = decode_payload(row.response_encoding, self.response_bytes)
+                self._response = decode_payload(encoding, self.response_bytes if inline is None else inline)
         return self._response
 
     @property
@@ -309,6 +311,13 @@ class Recording:
     def _find_in(self, key: bytes, scope: str | None, nth: int) -> tuple[Record | None, bool]:
         prefix = key[:16] + discriminator(scope)
         index = self._index
+        if nth == 0:
+            at = index.first(prefix)
+            if at is None:
+                return None, False
+            found = index.record(*at)
+            if found.row.key == key and found.row.scope == scope:
+                return Record(self, found), True
         for segment, entry, ref in index.entries(prefix, nth):
             found = index.record(segment, entry, ref)
             if found.row.key == key and found.row.scope == scope:
@@ -331,9 +340,11 @@ class Recording:
     def _read_near(self) -> None:
         if not self._near_read:
             self._near_read = True
-            near = [item for segment in self._index.segments if (item := segment.near()) is not None]
-            # Of a recording that is being written there may be many: then pages and frames are fewer bytes.
-            if sum(length for _, _, length in near) <= 2 * NEAR_LIMIT:
+            segments = self._index.segments
+            near = [item for segment in segments if (item := segment.near()) is not None]
+            # A recording that is being written may have many: pages and frames are fewer bytes then. And where
+            # some segment has none, its pages take that round anyway.
+            if len(near) == len(segments) and sum(length for _, _, length in near) <= 2 * NEAR_LIMIT:
                 self._reader.preload(near)
 
     def count(self, kind: str | None = None, identity: object = ABSENT, *, key: str | bytes | None = None) -> int:

@@ -179,6 +179,10 @@ def decode(data: bytes | memoryview) -> Any:
         raise FormatError(f"value nested deeper than {MAX_DEPTH} containers") from None
 
 
+_SHORT = 1 << 14  # bytes: in what is longer too many bytes look like containers for the glance to be worth it
+_NO_CONTAINERS = bytes(set(range(256)) - {*range(0x80, 0xA0), *range(0xDC, 0xE0)})
+
+
 def _decode(data: bytes | memoryview) -> Any:
     try:
         value = _decode_c(data)
@@ -186,6 +190,20 @@ def _decode(data: bytes | memoryview) -> Any:
         raise
     except Exception as exc:
         raise FormatError(f"not a structured value: {exc}") from exc
+    if (
+        type(data) is bytes
+        and len(data) < _SHORT
+        and b"\xd6\xff" not in data
+        and b"\xd7\xff" not in data
+        and b"\xc7\x0c\xff" not in data
+        and len(data.translate(None, _NO_CONTAINERS)) < MAX_DEPTH
+    ):
+        # Neither a timestamp nor nested too deep, as a glance at the bytes tells; the form is what is left.
+        try:
+            if _encode_c(value) == data:
+                return value
+        except (UnicodeEncodeError, OverflowError, RecursionError):
+            pass
     census = scan(value)
     if census.foreign:  # msgspec decodes the timestamp extension by itself
         raise FormatError("extension type that is not one of this format (timestamp)")

@@ -21,12 +21,14 @@ class Cache:
 
     def get(self, key: Hashable) -> Any:
         """Return the value of ``key``, or None."""
-        with self._lock:
-            found = self._items.get(key)
-            if found is None:
-                return None
+        found = self._items.get(key)
+        if found is None:
+            return None
+        try:
             self._items.move_to_end(key)
-            return found[0]
+        except KeyError:
+            pass  # another thread evicted it in between
+        return found[0]
 
     def put(self, key: Hashable, value: Any, size: int) -> None:
         """Keep ``value``, which takes ``size`` bytes; others make room for it. The newest always stays."""

@@ -7,7 +7,7 @@ with the number of segments.
 from __future__ import annotations
 
 import threading
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -207,6 +207,33 @@ class Index:
         """How many entries of ``keys`` begin with each prefix (16 bytes: a key; 24: with its discriminator)."""
         return [sum((end or 0) - start for _, start, end in runs) for runs in self._bounds(prefixes, ends=True)]
 
+    def first(self, prefix: bytes) -> tuple[SegmentIndex, KeyEntry, FrameRef] | None:
+        """The first entry that begins with ``prefix`` (24 bytes), in recording order: what nearly every lookup asks."""
+        if len(self.segments) != 1:
+            return next(self.entries(prefix), None)
+        segment = self.segments[0]
+        number = segment.root(KEYS).page_of(prefix)
+        [page] = self.key_pages([(segment, number)])
+        keys = page.prefixes
+        if keys is None:
+            within = lower_bound(page.rows, KEYS.width, prefix)
+            if page.touched:
+                # A page that is asked again is searched in C from now on.
+                page.prefixes = [page.rows[at : at + 24] for at in range(0, len(page.rows), KEYS.width)]
+                at = segment.root(KEYS).locations[number]
+                key = (segment.pack(at, where="root of keys").digest, at.offset)
+                self.cache.put(key, page, len(page.rows) + 66 * len(page.prefixes))
+            page.touched = True
+        else:
+            within = bisect_left(keys, prefix)
+        start = within * KEYS.width
+        if start >= len(page.rows):
+            return next(self.entries(prefix), None)
+        if page.rows[start : start + len(prefix)] != prefix:
+            return None
+        entry = unpack_key(page.rows, start)
+        return segment, entry, page.frame_of(entry.seq)
+
     def entries(self, prefix: bytes, nth: int = 0) -> Iterator[tuple[SegmentIndex, KeyEntry, FrameRef]]:
         """Yield the entries that begin with ``prefix``, from number ``nth`` on, with the frames they lie in.
 
@@ -240,7 +267,9 @@ class Index:
     def record(self, segment: SegmentIndex, entry: KeyEntry, ref: FrameRef) -> Found:
         """Read the record that an entry of ``keys`` names and check it against the entry."""
         pack = segment.pack(ref.frame, where="page of keys")
-        [frame] = self.read_frames([Frame(pack, ref.frame, None, ref.digest)])
+        frame: RecordFrame | None = self.cache.get((pack.digest, ref.frame.offset))
+        if frame is None:
+            [frame] = self.read_frames([Frame(pack, ref.frame, None, ref.digest)])
         number = entry.seq - ref.first
         row, data, inline = frame.record(number)
         if row.seq != entry.seq or row.key[:16] != entry.key:

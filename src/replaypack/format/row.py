@@ -115,16 +115,14 @@ def parse_row(data: bytes, *, where: str = "row") -> Row:
         or row.response_size < 0
         or not 0 <= row.response_encoding < len(ENCODINGS)
         or (row.response_encoding == 0 and (row.response_size or row.response_digest != ABSENT_DIGEST))
-        or not _sound(row.request)
-        or not _sound(row.identity)
+        or not (row.request is None or _sound(row.request))
+        or not (row.identity is None or _sound(row.identity))
     ):
         raise FormatError("a row has a field out of its bounds", where=where)
     return row
 
 
-def _sound(blob: BlobRef | None) -> bool:
-    if blob is None:
-        return True
+def _sound(blob: BlobRef) -> bool:
     return len(blob.digest) == DIGEST_SIZE and blob.size >= 0 and 0 < blob.encoding < len(ENCODINGS)
 
 

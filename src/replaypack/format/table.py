@@ -206,9 +206,12 @@ def key_page(rows: bytes, frames: Iterable[FrameRef]) -> bytes:
 class KeyPage:
     """A page of ``keys``: its entries (``rows``, one after another) and the record frames that they lie in."""
 
-    __slots__ = ("firsts", "frames", "rows", "where")
+    __slots__ = ("firsts", "frames", "prefixes", "rows", "touched", "where")
 
     def __init__(self, raw: bytes, count: int, digest: bytes, *, where: str = "page") -> None:
+        #: Keys with discriminators, where a reader made a list of them to search.
+        self.prefixes: list[bytes] | None = None
+        self.touched = False
         split = count * KEYS.width
         if len(raw) <= split or (len(raw) - split) % _REF.size or short_digest(raw) != digest:
             raise FormatError("a page of keys does not match its digest", where=where)

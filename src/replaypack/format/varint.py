@@ -38,6 +38,12 @@ def read_uvarint(data: bytes | memoryview, pos: int) -> tuple[int, int]:
     """
     value = shift = 0
     try:
+        byte = data[pos]
+        if byte < 128:
+            return byte, pos + 1
+        following = data[pos + 1]
+        if 0 < following < 128:
+            return byte & 127 | following << 7, pos + 2
         while True:
             byte = data[pos]
             pos += 1

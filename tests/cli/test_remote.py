@@ -1,0 +1,98 @@
+"""The command line over a network: a web server without a listing, an S3 server, and what each command asks for."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+
+import replaypack
+from replaypack.storage import MemoryStorage
+from tests.support.servers import Server, moto_server, static_server
+
+from .conftest import run
+
+__all__ = ["moto_server", "static_server"]
+
+
+class Watched(MemoryStorage):
+    """Notes what is got, and how many at a time."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.keys: list[str] = []
+        self._together = threading.Barrier(4)
+
+    def get(self, key: str) -> bytes:
+        self.keys.append(key)
+        self._together.wait(20)  # returns only when four ask at once
+        return super().get(key)
+
+
+def test_ls_gets_one_small_object_a_recording_concurrently() -> None:
+    from replaypack.cli.ls import _read
+
+    archive = replaypack.Archive("memory://cli-ls")
+    names = [f"run/{number}" for number in range(8)]
+    for name in names:
+        with archive.recorder(name) as recorder:
+            recorder.append(kind="tool", identity=name, response=name)
+    storage = Watched("memory://cli-ls")
+    rows = _read(replaypack.Archive("memory://cli-ls", storage=storage), names)
+    assert [row["name"] for row in rows] == names
+    assert sorted(storage.keys) == [f"recordings/{name}/latest.json" for name in names]
+
+
+def test_a_web_server_is_read_and_verified_without_a_listing(archive: str, static_server: Server) -> None:
+    pytest.importorskip("aiohttp")
+    assert static_server.root is not None
+    root = static_server.root / "runs"
+    shutil.copytree(archive, root)
+    url = f"{static_server.url}/runs"
+    assert run("show", f"{url}#team/mixed", "--json").json["records"] == 7
+    assert run("verify", f"{url}#team/mixed").out == "sound: 1 recording (level full)\n"
+    for pack in Path(root).glob("packs/*/*.rpk"):
+        pack.unlink()
+    assert run("verify", f"{url}#team/mixed").code == 1
+    listing = run("ls", url)
+    assert listing.code == 2
+    assert "no listing" in listing.err
+    assert run("show", f"{url}#team/nothing").code == 1
+
+
+@pytest.fixture
+def s3(moto_server: Server) -> tuple[str, dict[str, str]]:
+    fsspec = pytest.importorskip("s3fs")
+    options = {"key": "x", "secret": "hunter2", "endpoint_url": moto_server.url}
+    fsspec.S3FileSystem(**options, skip_instance_cache=True).mkdir("cli-bucket")
+    return "s3://cli-bucket/runs", {"REPLAYPACK_STORAGE_OPTIONS": json.dumps(options)}
+
+
+def test_an_s3_archive_from_end_to_end(s3: tuple[str, dict[str, str]]) -> None:
+    url, env = s3
+    options = json.loads(env["REPLAYPACK_STORAGE_OPTIONS"])
+    archive = replaypack.Archive(url, options)
+    with archive.recorder("a/b") as recorder:
+        recorder.append(kind="tool", identity=1, response="x" * 10_000)
+    assert run("ls", url, env=env).out.startswith("a/b\tsealed\t1\t")
+    assert run("verify", url, env=env).code == 0
+    assert run("cat", f"{url}#a/b", "0", "--response", env=env).out == "x" * 10_000 + "\n"
+    assert "did you mean a/b?" in run("show", f"{url}#a/c", env=env).err
+    assert run("rm", f"{url}#a/b", "--yes", env=env).code == 0
+    assert run("ls", url, env=env).out == ""
+    empty = run("ls", url + "-mistyped", env=env)
+    assert empty.code == 1
+    assert "no archive" in empty.err
+
+
+def test_a_store_that_cannot_be_reached_is_no_fault() -> None:
+    pytest.importorskip("s3fs")
+    options = ["-o", "key=AKIA", "-o", "secret=hunter2", "-o", "endpoint_url=http://127.0.0.1:9"]
+    for command in (["ls", "s3://b/x"], ["verify", "s3://b/x"], ["verify", "s3://b/x#a"]):
+        result = run(*command, *options, "-o", "replaypack.retry_seconds=0", "--json")
+        assert result.code == 2
+        assert result.json["error"]["code"] == "storage.unavailable"
+        assert "hunter2" not in result.out + result.err
