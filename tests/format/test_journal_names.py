@@ -72,6 +72,7 @@ def test_cut_at_every_byte(items: list[JournalRecord]) -> None:
         assert list(found) == items[: sum(end <= cut for end in ends) - 1]
 
 
+@settings(max_examples=50)
 @given(records().map(journal_of).flatmap(mutated) | st.binary(max_size=60))
 def test_other_bytes_are_refused_or_journals(data: bytes) -> None:
     try:
@@ -80,6 +81,7 @@ def test_other_bytes_are_refused_or_journals(data: bytes) -> None:
         pass
 
 
+@settings(max_examples=30)
 @given(records(), st.integers(1, 40))
 def test_zeros_behind_the_end(items: list[JournalRecord], count: int) -> None:
     """Some file systems show zeros where a write was lost."""

@@ -111,12 +111,12 @@ def test_record_frames_round_trip(records: list[Any], random: Any) -> None:
                 read(number)
 
 
+@settings(max_examples=30)
 @given(frames(), frames())
 def test_frames_are_joined(first: list[Any], second: list[Any]) -> None:
     assert b"".join(join_frames([raw_of(first), raw_of(second)])) == raw_of(first + second)
 
 
-@settings(max_examples=200)
 @given(frames().map(raw_of).flatmap(mutated) | st.binary(max_size=80))
 def test_other_bytes_are_refused_or_frames(raw: bytes) -> None:
     try:
