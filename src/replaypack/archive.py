@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import difflib
 import os
 import re
@@ -17,6 +16,7 @@ from . import __version__
 from ._read.cache import Cache
 from ._read.index import Index
 from ._read.packs import PackReader
+from ._threads import in_thread
 from ._write.base import Seed, seed_from
 from ._write.journal import Leftover, find_leftovers, journal_directory, writer_is_alive
 from ._write.publish import ClaimMode, Publisher, new_id, now_rfc3339, progress_of
@@ -125,7 +125,7 @@ class Archive:
 
     async def aopen(self, name: str, revision: int | None = None, **options: Any) -> Recording:
         """`open`, without blocking the event loop."""
-        return await asyncio.to_thread(self.open, name, revision, **options)
+        return await in_thread(self.open, name, revision, **options)
 
     def recordings(self, prefix: str = "") -> Iterator[str]:
         """Yield the names of the recordings, sorted; needs a listing (not over http)."""
@@ -506,4 +506,4 @@ async def aopen(
     expect_manifest: str | None = None,
 ) -> Recording:
     """`open`, without blocking the event loop."""
-    return await asyncio.to_thread(open, locator, storage_options, fresh, expect_digest, expect_manifest)
+    return await in_thread(open, locator, storage_options, fresh, expect_digest, expect_manifest)

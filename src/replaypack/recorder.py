@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import queue
 import threading
@@ -18,6 +17,7 @@ import msgspec
 
 from . import values
 from ._plain import survey
+from ._threads import in_thread
 from ._write.base import External, Seed
 from ._write.journal import JournalFile, journal_directory
 from ._write.literals import LARGE, LiteralStream, Splitter
@@ -380,11 +380,11 @@ class Recorder:
 
     async def aflush(self) -> None:
         """`flush`, without blocking the event loop."""
-        await asyncio.to_thread(self.flush)
+        await in_thread(self.flush)
 
     async def aseal(self) -> Manifest:
         """`seal`, without blocking the event loop."""
-        return await asyncio.to_thread(self.seal)
+        return await in_thread(self.seal)
 
     async def __aenter__(self) -> Self:
         return self
@@ -392,7 +392,7 @@ class Recorder:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await asyncio.to_thread(self.__exit__, kind, error, trace)
+        await in_thread(self.__exit__, kind, error, trace)
 
 
 class _Prepared(msgspec.Struct):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time as _time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,6 +14,7 @@ import msgspec
 from ._read.cache import Cache
 from ._read.index import Found, Index
 from ._read.packs import Frame, PackReader
+from ._threads import in_thread
 from .canonical import key_digest
 from .errors import FormatError, UsageError
 from .format.digests import digest
@@ -223,7 +223,7 @@ class Recording:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await asyncio.to_thread(self.close)
+        await in_thread(self.close)
 
     def close(self) -> None:
         """Release the cache and, where the recording opened it, the storage."""
@@ -518,19 +518,19 @@ class Recording:
         nth: int = 0,
     ) -> Record | None:
         """`lookup`, without blocking the event loop."""
-        return await asyncio.to_thread(self.lookup, kind, identity, key=key, scope=scope, nth=nth)
+        return await in_thread(self.lookup, kind, identity, key=key, scope=scope, nth=nth)
 
     async def acount(
         self, kind: str | None = None, identity: object = ABSENT, *, key: str | bytes | None = None
     ) -> int:
         """`count`, without blocking the event loop."""
-        return await asyncio.to_thread(self.count, kind, identity, key=key)
+        return await in_thread(self.count, kind, identity, key=key)
 
     async def arecords(self, **filters: Any) -> AsyncIterator[Record]:
         """`records`, without blocking the event loop."""
         iterator = self.records(**filters)
         done = object()
-        while (record := await asyncio.to_thread(next, iterator, done)) is not done:
+        while (record := await in_thread(next, iterator, done)) is not done:
             yield record  # type: ignore[misc]
 
 
