@@ -483,6 +483,9 @@ def _prepare(
             recipes.append(pieces)
     if response_ref.size >= _LISTED:
         listed.append((response_ref.digest, 2))
+    total = sum(ref.size for ref in (request_ref, identity_ref, response_ref) if ref is not None)
+    if total >= _MAX_BLOB:
+        raise ValueEncodingError(f"{total} bytes are more than one record may have (2 GiB)", path="")
     bits = 0
     for flag in flags:
         if flag not in FLAGS:

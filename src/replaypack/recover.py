@@ -23,7 +23,7 @@ from .errors import ConflictError, FormatError, JournalError, ReplaypackError
 from .format.journal import JournalHead, JournalRecord
 from .format.manifest import Content, Manifest, PackRef, parse_manifest
 from .format.merkle import leaf_hash
-from .format.names import open_key, revision_key
+from .format.names import open_key, revision_key, sibling_name
 from .format.record_frame import Entry, encode_frame
 from .format.row import discriminator, parse_stored_row
 from .format.table import BlobEntry, Location, pack_blob, pack_key
@@ -112,7 +112,7 @@ def _drop(leftover: Leftover, keep: bool) -> None:
 def _already_committed(archive: Archive, leftover: Leftover) -> Manifest | None:
     """The revision of this very recorder, if it died between the commit and the deletion of its journal."""
     head = leftover.head
-    for name, revision in ((head.name, head.revision + 1), (f"{head.name[:480]}.{head.writer}", 1)):
+    for name, revision in ((head.name, head.revision + 1), (sibling_name(head.name, head.writer), 1)):
         found = archive._get_manifest(revision_key(name, revision))
         if found is not None and found.storage.writer == head.writer:
             return found

@@ -24,6 +24,7 @@ from replaypack.errors import (
     UsageError,
     ValueEncodingError,
 )
+from replaypack.format.row import ABSENT_DIGEST, Row, encode_row, parse_row
 from tests.archive.support import calls, check, same
 
 
@@ -483,3 +484,12 @@ def test_long_histories_of_small_turns(archive: Archive, monkeypatch: pytest.Mon
     ranges = [recording._recipe(r._found, "request") for r in recording.records()]
     assert max(map(len, ranges)) <= 121
     assert max(map(len, ranges)) > 50
+
+
+def test_attributes_with_extension_types_are_refused_by_readers() -> None:
+    row = Row(0, "k", None, bytes(32), "opaque", None, None, None, 1, 1, 0, 0, {"x": 1}, bytes(8), 0, 0, ABSENT_DIGEST)
+    data = encode_row(row)
+    assert parse_row(data).attributes == {"x": 1}
+    forged = data.replace(b"\x81\xa1x\x01", b"\x81\xa1x\xd4\x05\x00")
+    with pytest.raises(FormatError, match="extension"):
+        parse_row(forged)

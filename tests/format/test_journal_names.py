@@ -16,7 +16,7 @@ from replaypack.format.journal import (
     encode_record,
     read_journal,
 )
-from replaypack.format.names import check_name, parse_locator
+from replaypack.format.names import check_name, parse_locator, sibling_name
 from replaypack.format.record_frame import Entry, stored_row
 from replaypack.format.row import encode_row
 from replaypack.storage._protocol import is_key
@@ -118,3 +118,11 @@ def test_no_name_at_all() -> None:
     for bad in (None, 5, b"a"):
         with pytest.raises(InvalidNameError):
             check_name(bad)  # type: ignore[arg-type]
+
+
+def test_a_sibling_has_a_legal_name_whatever_the_recording_is_called() -> None:
+    writer = "0123456789abcdef"
+    assert sibling_name("runs/a", writer) == f"runs/a.{writer}"
+    for name in ("x" * 512, "a/" * 255 + "b", "y" * 399 + "/con-fused" + "z" * 90, "y" * 397 + "/c" + "z" * 100):
+        assert check_name(name) == name
+        assert check_name(sibling_name(name, writer)).endswith(writer)

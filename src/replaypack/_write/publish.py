@@ -34,7 +34,7 @@ from replaypack.format.manifest import (
 )
 from replaypack.format.manifest import Storage as StorageSection
 from replaypack.format.merkle import MerkleTree
-from replaypack.format.names import check_name, latest_key, open_key, pack_key_of, revision_key
+from replaypack.format.names import latest_key, open_key, pack_key_of, revision_key, sibling_name
 from replaypack.format.pack import TRAILER_SIZE, FrameKind, Origin, PackBuilder
 from replaypack.format.table import TABLES, Location
 from replaypack.storage import Storage
@@ -348,7 +348,7 @@ class Publisher:
         return manifest
 
     def _commit_sibling(self, cause: Cause, state: State, progress: Progress, error: dict[str, Any] | None) -> str:
-        sibling = check_name(f"{self.name[:480]}.{self.writer.hex()}")
+        sibling = sibling_name(self.name, self.writer.hex())
         manifest = self.manifest(revision=1, cause=cause, state=state, progress=progress, error=error)
         self.storage.put_new(revision_key(sibling, 1), manifest.raw)
         self.published = progress.tree.count

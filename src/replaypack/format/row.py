@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from replaypack._plain import scan
 from replaypack.errors import FormatError
 
 from .digests import DIGEST_SIZE, digest
@@ -119,6 +120,8 @@ def parse_row(data: bytes, *, where: str = "row") -> Row:
         or not (row.identity is None or _sound(row.identity))
     ):
         raise FormatError("a row has a field out of its bounds", where=where)
+    if row.attributes is not None and scan(row.attributes).foreign:
+        raise FormatError("the attributes of a row hold an extension type", where=where)
     return row
 
 
