@@ -122,11 +122,15 @@ def scan(value: object) -> Census:
         return _scan_levels(value)
     if float in types and not _prints_alike([part for part in queue if type(part) is float]):
         return _scan_levels(value)
-    census = Census(value)
+    census: Census = Census.__new__(Census)
+    census.value = value
     census.types = types
     census.key_types = key_types
     census.keys = set(keys)
     census.count = census.depth = len(queue)
+    census.low = census.high = 0
+    census.float_level = -1
+    census.foreign = False
     if int in types:
         ints = [part for part in queue if type(part) is int]
         census.low = min(ints)
