@@ -258,14 +258,16 @@ class Index:
 
     def record(self, segment: SegmentIndex, entry: KeyEntry) -> Found:
         """Read the record that an entry of ``keys`` names and check it against the entry."""
-        pack = segment.pack(entry.frame, where="page of keys")
-        frame = self._record_frame(pack, entry.frame)
-        row, data, stored = frame.entry(entry.place)
-        if leaf_hash(data)[:16] != entry.leaf or row.seq != entry.seq:
-            raise FormatError(f"record {entry.seq} does not match its entry in keys", where=frame.where)
-        if row.key[:16] != entry.key:
-            raise FormatError(f"record {entry.seq} has another key than its entry in keys", where=frame.where)
-        return Found(row, data, stored.inline, frame, entry.place)
+        key, _, seq, at, place, leaf = entry
+        packs = segment.packs
+        pack = packs[at[0]] if at[0] < len(packs) else segment.pack(at, where="page of keys")
+        frame = self.cache.get((pack.digest, at[1])) or self._record_frame(pack, at)
+        row, data, stored = frame.entry(place)
+        if leaf_hash(data)[:16] != leaf or row.seq != seq:
+            raise FormatError(f"record {seq} does not match its entry in keys", where=frame.where)
+        if row.key[:16] != key:
+            raise FormatError(f"record {seq} has another key than its entry in keys", where=frame.where)
+        return Found(row, data, stored.inline, frame, place)
 
     def _record_frame(self, pack: PackRef, at: Location) -> RecordFrame:
         key = (pack.digest, at.offset)
