@@ -301,8 +301,11 @@ class Recording:
     def _find(self, key: bytes, scope: str | None, nth: int) -> Record | None:
         if nth < 0:
             raise UsageError("nth counts from 0")
-        self._read_near()
-        for wanted in (scope, None) if scope is not None else (None,):
+        if not self._near_read:
+            self._read_near()
+        if scope is None:
+            return self._find_in(key, None, nth)[0]
+        for wanted in (scope, None):
             record, any_ = self._find_in(key, wanted, nth)
             if record is not None or any_:
                 return record

@@ -174,6 +174,10 @@ def decode(data: bytes | memoryview) -> Any:
     behind the value, other extension types, equal map keys, other than the shortest forms, too deep a nesting.
     """
     try:
+        return _decode(data)
+    except RecursionError:
+        pass
+    try:
         return on_fresh_stack(lambda: _decode(data))
     except RecursionError:
         raise FormatError(f"value nested deeper than {MAX_DEPTH} containers") from None

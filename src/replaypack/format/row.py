@@ -45,6 +45,7 @@ ROW_FIELDS = 17
 _MAX_SEQ = (1 << 48) - 1
 _FLAG_MASK = sum(FLAGS.values())
 _DIGEST_HEAD = b"\xc4\x20"
+_HEAD = b"\xdc\0\x11"
 _NO_SCOPE = bytes(8)
 
 
@@ -103,7 +104,7 @@ def parse_row(data: bytes, *, where: str = "row") -> Row:
         row = _decoder.decode(data)
     except (msgspec.MsgspecError, RecursionError, ValueError) as error:
         raise FormatError(f"a row does not parse: {error}", where=where) from None
-    if data[-34:-32] != _DIGEST_HEAD or data[0] != 0xDC or data[1:3] != b"\0\x11":
+    if data[:3] != _HEAD or data[-34:-32] != _DIGEST_HEAD:
         raise FormatError("a row is not an array of 17 that ends in a digest", where=where)
     if (
         len(row.key) != DIGEST_SIZE
@@ -116,8 +117,8 @@ def parse_row(data: bytes, *, where: str = "row") -> Row:
         or row.response_size < 0
         or not 0 <= row.response_encoding < len(ENCODINGS)
         or (row.response_encoding == 0 and (row.response_size or row.response_digest != ABSENT_DIGEST))
-        or not (row.request is None or _sound(row.request))
-        or not (row.identity is None or _sound(row.identity))
+        or not ((request := row.request) is None or _sound(request))
+        or not ((identity := row.identity) is None or _sound(identity))
     ):
         raise FormatError("a row has a field out of its bounds", where=where)
     if row.attributes is not None and scan(row.attributes).foreign:
