@@ -15,6 +15,7 @@ from ._read.cache import Cache
 from ._read.index import Found, Index
 from ._read.packs import Frame, PackReader
 from ._threads import in_thread
+from ._write.prepare import opaque_key
 from .canonical import key_digest
 from .errors import FormatError, UsageError
 from .format.digests import digest
@@ -23,7 +24,6 @@ from .format.recipe import Range, materialise
 from .format.record_frame import RecordFrame
 from .format.row import FLAGS, STATUSES, BlobRef, Row, discriminator
 from .format.table import FrameEntry
-from .recorder import opaque_key
 from .storage import Storage
 from .values import ABSENT, decode_payload
 

@@ -139,7 +139,7 @@ def test_a_seal_that_fails_leaves_a_journal_to_recover(state: Path) -> None:
 def test_a_store_that_stays_away_stops_the_recorder_before_memory_does(
     state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("replaypack.recorder._MAX_STUCK", 100_000)
+    monkeypatch.setattr("replaypack._write.worker.MAX_STUCK", 100_000)
     storage = Failing()
     archive = Archive("", storage=storage)
     recorder = archive.recorder("run", flush_interval=0.001)

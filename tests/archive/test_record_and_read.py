@@ -460,7 +460,7 @@ def test_a_base_lends_its_bytes(archive: Archive, flush_every: int) -> None:
 
 @pytest.mark.parametrize("flush_every", [0, 50])
 def test_segments_of_several_packs(archive: Archive, flush_every: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("replaypack.recorder.PACK_TARGET", 20_000)
+    monkeypatch.setattr("replaypack._write.worker.PACK_TARGET", 20_000)
     monkeypatch.setattr("replaypack.recorder.RECORD_FRAME", 10_000)
     expected = list(calls(400, large=True))
     record(archive, "run", expected, flush_every=flush_every)

@@ -30,7 +30,7 @@ def test_a_key_that_is_not_the_identitys(tmp_path: Path, monkeypatch: pytest.Mon
     def lie(kind: str, canonical: bytes) -> bytes:
         return replaypack.canonical.key_of_canonical("x" if next(calls) == 7 else kind, canonical)
 
-    assert wrong(tmp_path, monkeypatch, "replaypack.recorder.key_of_canonical", lie) == {"key.mismatch"}
+    assert wrong(tmp_path, monkeypatch, "replaypack._write.prepare.key_of_canonical", lie) == {"key.mismatch"}
 
 
 def test_a_record_that_keys_does_not_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +71,7 @@ def test_a_payload_that_is_not_what_its_row_says(tmp_path: Path, monkeypatch: py
     def lie(data: bytes) -> bytes:
         return digest(data + b"!") if len(data) > 4096 and data.startswith(b"xxx") else digest(data)
 
-    found = wrong(tmp_path, monkeypatch, "replaypack.recorder.digest", lie)
+    found = wrong(tmp_path, monkeypatch, "replaypack._write.prepare.digest", lie)
     assert found == {"blob.mismatch"}
     assert all(fault.where.startswith("request of record ") for fault in faults(tmp_path))
 
@@ -104,7 +104,7 @@ def test_a_payload_in_another_encoding(tmp_path: Path, monkeypatch: pytest.Monke
         encoding, parts = values.payload_pieces(value, census=census)
         return (1, parts) if encoding == 3 and len(parts[0]) > 30 else (encoding, parts)
 
-    assert "blob.encoding" in wrong(tmp_path, monkeypatch, "replaypack.recorder.payload_pieces", pieces)
+    assert "blob.encoding" in wrong(tmp_path, monkeypatch, "replaypack._write.prepare.payload_pieces", pieces)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,209 @@
+"""What of a record can be computed without the recorder's lock: its key, its blobs and their digests."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from replaypack import values
+from replaypack._plain import survey
+from replaypack.canonical import canonical_json, key_of_canonical
+from replaypack.errors import ReplaypackError, UsageError, ValueEncodingError
+from replaypack.format.digests import digest
+from replaypack.format.row import ABSENT_DIGEST, FLAGS, INLINE_LIMIT, STATUSES, BlobRef
+from replaypack.values import ABSENT, ENCODING_NONE, payload_pieces
+
+__all__ = ["Prepared", "describe_error", "opaque_key", "prepare"]
+
+#: Bytes that a kind, a name or a scope may have.
+_MAX_LABEL = 4096
+#: Responses from this size on are listed by digest. Requests are found by reading rows: listing them would cost
+#: more than any other table.
+_LISTED = 4096
+_MAX_BLOB = 1 << 31
+
+
+class Prepared(msgspec.Struct):
+    """A record before it has a place: everything that can be computed without the recorder's lock."""
+
+    kind: str
+    name: str | None
+    key: bytes
+    scheme: str
+    status: int
+    flags: int
+    attributes: dict[str, Any] | None
+    request: BlobRef | None
+    identity: BlobRef | None
+    response: BlobRef
+    recipes: list[list[bytes]]
+    inline: bytes | None
+    listed: list[tuple[bytes, int]]
+
+
+_ABSENT_RESPONSE = BlobRef(ABSENT_DIGEST, 0, ENCODING_NONE)
+
+
+def prepare(
+    kind: str,
+    identity: object,
+    key: str | bytes | None,
+    name: str | None,
+    request: object,
+    response: object,
+    error: BaseException | Mapping[str, Any] | None,
+    scope: str | None,
+    status: str | None,
+    flags: Iterable[str],
+    attributes: Mapping[str, Any] | None,
+) -> Prepared:
+    if not kind:
+        raise UsageError("a record needs a kind")
+    if kind.endswith("bytes") and not kind[:-5].strip("$") and kind != "bytes":
+        # Kinds are names in the manifest's counts, and canonical JSON escapes this one.
+        raise UsageError(f"{kind!r} cannot be a kind")
+    for label, text in (("kind", kind), ("name", name), ("scope", scope)):
+        _check_text(label, text)
+    if (identity is ABSENT) == (key is None):
+        raise UsageError("give either the identity of the call or a key of your own", hint="identity=… or key=…")
+    listed: list[tuple[bytes, int]] = []
+    recipes: list[list[bytes]] = []
+    request_ref = identity_ref = None
+    if key is not None:
+        key_bytes, scheme = opaque_key(key), "opaque"
+        if request is not ABSENT:
+            request_ref, pieces = _blob(request, "/request")
+            recipes.append(pieces)
+    else:
+        scheme = "identity"
+        census = survey(identity)
+        key_bytes = key_of_canonical(kind, canonical_json(identity, census=census))
+        identity_ref, pieces = _blob(identity, "/identity", census)
+        if request is ABSENT:
+            request_ref, identity_ref = identity_ref, None
+            recipes.append(pieces)
+        else:
+            request_ref, request_pieces = _blob(request, "/request")
+            recipes.append(request_pieces)
+            if request_ref == identity_ref:
+                identity_ref = None
+            else:
+                recipes.append(pieces)
+    code = STATUSES.index(status) if status in STATUSES else None
+    if status is not None and code is None:
+        raise UsageError(f"status {status!r} is not one of {', '.join(STATUSES)}")
+    if error is not None:
+        if response is not ABSENT:
+            raise UsageError("a call has either a response or an error")
+        response = describe_error(error) if isinstance(error, BaseException) else dict(error)
+        code = 1 if code is None else code
+        if not code:
+            raise UsageError("a call with an error does not have the status 'ok'")
+    inline: bytes | None = None
+    response_ref = _ABSENT_RESPONSE
+    if response is ABSENT:
+        inline = b""
+    else:
+        response_ref, pieces = _blob(response, "/response")
+        if response_ref.size < INLINE_LIMIT:
+            inline = b"".join(pieces)
+        else:
+            recipes.append(pieces)
+    if response_ref.size >= _LISTED:
+        listed.append((response_ref.digest, 2))
+    total = sum(ref.size for ref in (request_ref, identity_ref, response_ref) if ref is not None)
+    if total >= _MAX_BLOB:
+        raise ValueEncodingError(f"{total} bytes are more than one record may have (2 GiB)", path="")
+    bits = 0
+    for flag in flags:
+        if flag not in FLAGS:
+            raise UsageError(f"flag {flag!r} is not one of {', '.join(FLAGS)}")
+        bits |= FLAGS[flag]
+    plain = None if attributes is None else _attributes(attributes)
+    return Prepared(
+        kind,
+        name,
+        key_bytes,
+        scheme,
+        code or 0,
+        bits,
+        plain,
+        request_ref,
+        identity_ref,
+        response_ref,
+        recipes,
+        inline,
+        listed,
+    )
+
+
+def _blob(value: object, where: str, census: Any = None) -> tuple[BlobRef, list[bytes]]:
+    try:
+        encoding, pieces = payload_pieces(value, census=census)
+    except ValueEncodingError as error:
+        raise ValueEncodingError(
+            str(error.args[0]).split(": ", 1)[-1], path=where + ("" if error.path == "/" else error.path)
+        ) from None
+    size = sum(map(len, pieces))
+    if size >= _MAX_BLOB:
+        raise ValueEncodingError(f"{size} bytes are more than a payload may have (2 GiB)", path=where)
+    whole = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    return BlobRef(digest(whole), size, encoding), pieces
+
+
+def opaque_key(key: str | bytes) -> bytes:
+    """The key of a record whose host supplies one: BLAKE3-256 of it (text as UTF-8), 32 bytes."""
+    if isinstance(key, str):
+        _check_text("key", key)
+        key = key.encode()
+    if not isinstance(key, bytes):
+        raise UsageError(f"a key is text or bytes, not {type(key).__name__}")
+    return digest(key)
+
+
+def _check_text(label: str, text: str | None) -> None:
+    if text is None or (type(text) is str and len(text) <= _MAX_LABEL and text.isascii()):
+        return
+    if not isinstance(text, str):
+        raise UsageError(f"{label} is {type(text).__name__}, not text")
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise ValueEncodingError("lone surrogates are not allowed here", path=f"/{label}") from None
+    if size > _MAX_LABEL and label != "key":
+        raise ValueEncodingError(f"{size} bytes are more than the {_MAX_LABEL} allowed here", path=f"/{label}")
+
+
+def _attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    plain = values.decode(values.encode(dict(attributes)))
+    try:
+        encoded = msgspec.msgpack.encode(plain)
+    except (UnicodeEncodeError, OverflowError):
+        raise ValueEncodingError("attributes hold plain MessagePack only", path="/attributes") from None
+    if not all(isinstance(name, str) for name in plain):
+        raise ValueEncodingError("names of attributes are text", path="/attributes")
+    if len(encoded) > 65536:
+        raise ValueEncodingError("attributes take more than 64 KiB", path="/attributes", hint="use the request")
+    return plain  # type: ignore[no-any-return]
+
+
+def describe_error(error: BaseException, *, trace: TracebackType | None = None) -> dict[str, Any]:
+    """Return an exception as plain data: type, module, message, and its arguments where they are plain."""
+    described: dict[str, Any] = {
+        "type": type(error).__qualname__,
+        "module": type(error).__module__,
+        "message": str(error),
+    }
+    try:
+        described["args"] = values.decode(values.encode(list(error.args)))
+    except ReplaypackError:
+        pass
+    if trace is not None:
+        frames = traceback.extract_tb(trace)
+        if frames:
+            described["raised_in"] = frames[-1].name
+    return described
