@@ -12,7 +12,7 @@ from replaypack.canonical import key_digest
 from replaypack.errors import CanonicalizationError, FormatError, ObjectMissingError, ObjectTooShortError
 from replaypack.format.base64 import encode_base64
 from replaypack.format.recipe import UNPADDED, URLSAFE, output_length
-from replaypack.format.row import BlobRef, Row
+from replaypack.format.row import FLAGS, BlobRef, Row
 from replaypack.recording import Recording
 from replaypack.values import decode_payload
 
@@ -79,7 +79,8 @@ class PayloadChecker:
             if ref is None or ref.encoding == 0:
                 continue
             where = f"{role} of record {row.seq}"
-            named = row.scheme == "identity" and self._recompute
+            # The key of a redacted record is of what was there before.
+            named = row.scheme == "identity" and self._recompute and not row.flags & FLAGS["redacted"]
             is_identity = named and (role == "identity" or (role == "request" and row.identity is None))
             try:
                 if role == "response" and found.inline is not None:
