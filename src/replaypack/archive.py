@@ -98,7 +98,7 @@ class Archive:
         fresh: bool = False,
         expect_digest: str | None = None,
         expect_manifest: str | None = None,
-        cache_bytes: int = 32 << 20,
+        cache_bytes: int = 56 << 20,
     ) -> Recording:
         """Open a recording: one GET, of ``latest.json`` or of the revision named.
 
@@ -238,7 +238,7 @@ class Archive:
         recorded_by: str | None = None,
         sync: Literal["flush", "record"] = "flush",
         flush_interval: float | None = 5.0,
-        level: int = 5,
+        level: int = 6,
     ) -> Recorder:
         """Claim ``name`` and return a `Recorder` for it.
 

@@ -299,7 +299,7 @@ class Index:
             return found  # type: ignore[return-value]
         for index, raw in zip(missing, self.reader.read([frames[i] for i in missing]), strict=True):
             frame = RecordFrame(raw, where=frames[index].where)
-            self.cache.put((frames[index].pack.digest, frames[index].at.offset), frame, len(raw))
+            self.cache.put((frames[index].pack.digest, frames[index].at.offset), frame, frame.memory)
             found[index] = frame
         return found  # type: ignore[return-value]
 
@@ -399,7 +399,8 @@ class Index:
         if missing:
             for (index, frame), raw in zip(missing, self.reader.read([frame for _, frame in missing]), strict=True):
                 value = raw if entries[index][0].first < INLINE_SPACE else RecordFrame(raw, where=frame.where)
-                self.cache.put((frame.pack.digest, frame.at.offset), value, len(raw))
+                size = value.memory if isinstance(value, RecordFrame) else len(raw)
+                self.cache.put((frame.pack.digest, frame.at.offset), value, size)
                 found[index] = raw
         return [raw[len(raw) - entry.items :] for raw, (entry, _) in zip(found, entries, strict=True)]
 

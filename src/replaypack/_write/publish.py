@@ -52,7 +52,7 @@ MAX_LIVE = 16
 #: Of those, segments whose packs are not rewritten any more.
 MAX_LARGE = 4
 #: Packs from this size (bytes) on are not rewritten while recording.
-KEEP = 4 << 20
+KEEP = 1 << 20
 _NO_CACHE = "no-cache"
 #: Inline pack references take about 80 bytes of the manifest each.
 _MAX_INLINE_PACKS = 512
@@ -102,7 +102,7 @@ class Publisher:
         base_packs: Sequence[PackRef] = (),
         revision: int,
         previous: str | None,
-        level: int = 5,
+        level: int = 6,
     ) -> None:
         self.storage = storage
         self.name = name

@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 #: Record frames are closed at this many raw bytes, packs at about this many compressed ones.
-RECORD_FRAME = 256 << 10
+RECORD_FRAME = 128 << 10
 PACK_TARGET = 32 << 20
 
 #: ``(key of the pack's bytes, bytes)``: puts a pack in the store.
