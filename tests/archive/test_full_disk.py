@@ -39,7 +39,7 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
     path = tmp_path / "disk"
     path.mkdir()
     yield Disk(path, "400k")
-    subprocess.run(["umount", str(path)], check=False)
+    subprocess.run(["umount", "-l", str(path)], check=False)
 
 
 def fill(recorder: Recorder, flush_every: int) -> tuple[int, ReplaypackError]:
