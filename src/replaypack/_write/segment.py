@@ -7,8 +7,9 @@ by side and can be read in one request.
 
 from __future__ import annotations
 
+import heapq
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from replaypack.format.digests import digest as digest_of
 from replaypack.format.digests import short_digest
@@ -48,6 +49,9 @@ __all__ = [
 #: Record frames are closed at this many raw bytes, packs at about this many compressed ones.
 RECORD_FRAME = 128 << 10
 PACK_TARGET = 32 << 20
+
+#: Bytes of entries of keys that are sorted and joined to a run.
+_RUN = 30 << 15
 
 #: ``(key of the pack's bytes, bytes)``: puts a pack in the store.
 Upload = Callable[[PackRef, bytes], None]
@@ -173,6 +177,8 @@ class SegmentBuilder:
         self._records: list[_RecordFrame] = []
         self._literals: list[_LiteralFrame] = []
         self._keys: list[bytes] = []
+        self._loose = 0
+        self._runs: list[bytes] = []
         self._blobs: list[bytes] = []
         self._large: list[tuple[int, bytes]] = []
         self._queue: list[_RecordFrame | _LiteralFrame] = []
@@ -189,7 +195,13 @@ class SegmentBuilder:
     def add_keys(self, rows: bytes) -> None:
         """Add entries of ``keys``, one after another, in any order."""
         self._keys.append(rows)
+        self._loose += len(rows)
         self.keys_size += len(rows)
+        if self._loose >= _RUN:
+            # Sorted runs take a third of the memory of entries one by one, and are merged as pages are written.
+            self._runs.append(b"".join(split_rows(KEYS, self._keys)))
+            self._keys.clear()
+            self._loose = 0
 
     def add_literal_frame(self, first: int, raw: bytes) -> None:
         """Add a closed literal frame of this segment's own pack."""
@@ -224,6 +236,14 @@ class SegmentBuilder:
             else:
                 frame.frame = compressor(frame.frame)
             self.size += len(frame.frame) - frame.raw
+
+    def _sorted_keys(self) -> Iterator[bytes]:
+        width = KEYS.width
+        runs = (
+            map(run.__getitem__, map(slice, range(0, len(run), width), range(width, len(run) + 1, width)))
+            for run in self._runs
+        )
+        return heapq.merge(*runs, split_rows(KEYS, self._keys))
 
     def spill(self, origin: Origin, upload: Upload, upload_large: UploadLarge, compressor: Compressor) -> None:
         """Upload the frames in memory as a pack, so that memory stays bounded; tables come when it is finished.
@@ -302,7 +322,7 @@ class SegmentBuilder:
             if record.inline_size:
                 first = INLINE_SPACE + record.inline_first
                 inline_rows.append(pack_frame(FrameEntry(first, at, record.raw, record.inline_size, record.digest)))
-        root = sink.table(KEYS, split_rows(KEYS, self._keys), refs_)
+        root = sink.table(KEYS, self._sorted_keys(), refs_)
         near = None
         if not self.spilled and sink.index == near_pack and sink.builder.size - near_start <= NEAR_LIMIT:
             near = Near(pack=near_pack, offset=near_start, length=sink.builder.size - near_start)
