@@ -17,6 +17,7 @@ __all__ = [
     "pack_key_of",
     "parse_locator",
     "revision_key",
+    "sibling_name",
 ]
 
 MARKER = "replaypack.json"
@@ -77,6 +78,11 @@ def parse_locator(text: str) -> Locator:
     if at and not _REVISION.fullmatch(revision):
         raise InvalidLocatorError(f"{revision!r} is not a revision number", hint="write e.g. URL#name@2")
     return Locator(url, check_name(name), int(revision) if at else None)
+
+
+def sibling_name(name: str, writer: str) -> str:
+    """Name for the records of a writer (16 hex digits) that lost ``name`` to another."""
+    return f"{name[:480]}.{writer}"
 
 
 def revision_key(name: str, revision: int) -> str:
