@@ -263,7 +263,7 @@ class Archive:
         self._refuse_case_twin(name)
         self._finish_leftover(name, if_exists)
         newest = self._newest(name, fresh=True)
-        claimed = self._claimed_by_other(name, newest)
+        self._refuse_claimed(name, newest)
         mode: ClaimMode = "create"
         old: Manifest | None = None
         if newest is not None and (newest.content.records or newest.content.state != "open"):
@@ -273,13 +273,10 @@ class Archive:
                     hint='record with if_exists="append" or "replace", or under another name',
                 )
             mode, old = if_exists, newest
-        elif claimed:
-            mode = "create"
         base_manifest = old if mode == "append" else None
         template = self._template(plain_metadata, recorded_by, base_manifest)
         writer = new_id(8)
         seed = self._seed(base, base_manifest, name)
-        revision, claim = self._claim(name, writer, mode, template, newest)
         base_packs = Index(base_manifest, PackReader(self.storage), Cache(0)).packs if base_manifest else []
         publisher = Publisher(
             self.storage,
@@ -289,18 +286,25 @@ class Archive:
             template=template,
             base=base_manifest,
             base_packs=base_packs,
-            revision=revision,
-            previous=claim.digest,
+            revision=newest.storage.revision + 1 if newest is not None else 1,
+            previous=None,
             level=level,
         )
-        publisher.published = base_manifest.content.records if base_manifest is not None else 0
-        return Recorder(
+        # The journal comes first: what says that the claim's recorder is alive is there when the claim is, and a
+        # disk that refuses it leaves no claim behind.
+        recorder = Recorder(
             publisher,
             progress=progress_of(base_manifest),
             sync=sync,
             flush_interval=flush_interval,
             seed=seed,
         )
+        try:
+            publisher.previous = self._claim(publisher, newest).digest
+        except BaseException:
+            recorder._abandon()
+            raise
+        return recorder
 
     def _template(self, metadata: dict[str, Any], recorded_by: str | None, base: Manifest | None) -> Content:
         by = recorded_by or f"replaypack {__version__}"
@@ -328,13 +332,11 @@ class Archive:
             error=None,
         )
 
-    def _claim(
-        self, name: str, writer: bytes, mode: ClaimMode, template: Content, newest: Manifest | None
-    ) -> tuple[int, Manifest]:
-        """Create the next revision, which repeats what was there and says who writes now."""
-        revision = newest.storage.revision + 1 if newest is not None else 1
+    def _claim(self, publisher: Publisher, newest: Manifest | None) -> Manifest:
+        """Create the publisher's revision, which repeats what was there and says who writes now."""
+        name, mode, revision, writer = publisher.name, publisher.mode, publisher.revision, publisher.writer
         if mode == "create" or newest is None:
-            content = template
+            content = publisher.template
             storage = StorageSection(
                 revision=revision,
                 checkpoint=0,
@@ -372,8 +374,8 @@ class Archive:
             raise ConflictError(
                 f"another recorder claimed {self.url}#{name} at the same moment", hint="record under another name"
             ) from None
-        self.storage.put(latest_key(name), manifest.raw, cache_control="no-cache")
-        return revision, manifest
+        publisher.write_latest(name, manifest)
+        return manifest
 
     def _mark(self) -> None:
         """Create the marker; it is there for people and writers, and readers do not need it."""
@@ -383,11 +385,16 @@ class Archive:
         except ObjectExistsError:
             parse_document(self.storage.get(MARKER), where=MARKER)
 
-    def _claimed_by_other(self, name: str, newest: Manifest | None) -> bool:
-        """Whether a dead recorder holds the claim; raises `RecordingExistsError` where a living one does."""
+    def _refuse_claimed(self, name: str, newest: Manifest | None) -> None:
+        """Raise `RecordingExistsError` where a recorder that may be alive holds the claim."""
         if newest is None or newest.storage.cause not in ("claim", "checkpoint"):
-            return False
+            return
         storage = newest.storage
+        if storage.claim == "replace":
+            # Readers do not see what it published; that it did says that it was alive.
+            checkpoint = self._get_manifest(open_key(name, storage.revision))
+            if checkpoint is not None and checkpoint.storage.writer == storage.writer:
+                storage = checkpoint.storage
         alive = writer_is_alive(journal_directory(self.storage), storage.writer)
         age = datetime.now(UTC) - datetime.fromisoformat(storage.created[:26].rstrip("Z") + "+00:00")
         if alive or (alive is None and age < CLAIM_EXPIRES):
@@ -397,7 +404,6 @@ class Archive:
                 if alive is None
                 else "wait for it, or record under another name",
             )
-        return True
 
     def _refuse_case_twin(self, name: str) -> None:
         """Names that differ only in case are one file on some disks; refused where that can be seen."""
@@ -426,7 +432,13 @@ class Archive:
                     f"a recorder of {self.url}#{name} died and left records in {leftover.paths[0].parent}",
                     hint=f"run `replaypack recover {self.url}`, or record with if_exists='append'",
                 )
-            recover_leftover(self, leftover)
+            with leftover.held() as held:
+                if held:
+                    recover_leftover(self, leftover)
+                elif any(path.exists() for path in leftover.paths):
+                    raise RecordingExistsError(
+                        f"{self.url}#{name} is being recovered by another process", hint="try again when it is done"
+                    )
 
     def leftovers(self) -> list[Leftover]:
         """The journals that dead recorders of this archive left on this machine."""

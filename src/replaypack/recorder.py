@@ -85,7 +85,14 @@ class Recorder:
         builder = SegmentBuilder(progress.tree.count, progress.inlines)
         for external in seed.external:
             builder.add_external(*external)
-        self._worker = Worker(self, publisher, builder, flush_interval)
+        self._worker = Worker(
+            publisher,
+            builder,
+            interval=flush_interval,
+            close_segment=self._close_by_time,
+            count=lambda: self._tree.count,
+            journals=self._journal_directory,
+        )
         self._worker.start()
 
     def __repr__(self) -> str:
@@ -257,6 +264,16 @@ class Recorder:
             self._journal = self._new_journal()
         self._worker.put(("finish", state, old if publish else None), 0)
 
+    def _close_by_time(self) -> None:
+        """What the background thread asks for when it is time to publish."""
+        if not self._lock.acquire(timeout=1.0):
+            return
+        try:
+            if not self._closed and self._failure is None and self._worker.unpublished(self._tree.count):
+                self._close_segment(publish=True)
+        finally:
+            self._lock.release()
+
     def _progress(self) -> Progress:
         return Progress(self._tree, self._counts, self._stream.end, self._inlines)
 
@@ -317,16 +334,12 @@ class Recorder:
                 self._close_segment(publish=False)
             self._closed = True
             progress = self._progress()
+        # The thread deletes the journal once it has committed, whether or not this one still waits for it.
         try:
-            self._manifest = self._worker.seal(state, error, progress)
+            self._manifest = self._worker.seal(state, error, progress, self._journal)
         except PublishError:
-            self._journal.close(delete=False)
+            self._worker.stop()
             raise
-        except ReplaypackError:
-            # A conflict: the records are safe in a sibling recording.
-            self._journal.close(delete=True)
-            raise
-        self._journal.close(delete=True)
         return self._manifest
 
     def close(self) -> None:
@@ -337,6 +350,12 @@ class Recorder:
             self._closed = True
         self._worker.stop()
         self._journal.close(delete=False)
+
+    def _abandon(self) -> None:
+        """Stop a recorder that never got its claim."""
+        self._closed = True
+        self._worker.stop()
+        self._journal.close(delete=True)
 
     def __enter__(self) -> Self:
         return self
@@ -351,14 +370,18 @@ class Recorder:
             if error is None:
                 raise self._failure
             return
-        if error is None:
-            self.seal()
-            return
         try:
-            self._finish("incomplete", error_note(describe_error(error, trace=trace)))
+            if error is None:
+                self.seal()
+            else:
+                self._finish("incomplete", error_note(describe_error(error, trace=trace)))
         except ReplaypackError as problem:
+            if error is None:
+                raise
             # The error that ended the block matters more; this one must not hide it.
             error.add_note(f"replaypack: {problem}")
+        finally:
+            self.close()
 
     async def aflush(self) -> None:
         """`flush`, without blocking the event loop."""

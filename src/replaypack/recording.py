@@ -5,7 +5,7 @@ from __future__ import annotations
 import time as _time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -17,7 +17,7 @@ from ._read.packs import Frame, PackReader
 from ._threads import in_thread
 from ._write.prepare import opaque_key
 from .canonical import key_digest
-from .errors import FormatError, UsageError
+from .errors import ConflictError, FormatError, UsageError
 from .format.digests import digest
 from .format.manifest import NEAR_LIMIT, Manifest
 from .format.recipe import Range, materialise
@@ -419,8 +419,8 @@ class Recording:
         ``first`` … ``last`` are sequence numbers, both included. With ``follow`` the iteration goes on, asking
         every ``poll_interval`` seconds, until a recording that is still being written is sealed.
         """
-        low = since.timestamp() * 1e9 if since is not None else None
-        high = until.timestamp() * 1e9 if until is not None else None
+        low = _nanoseconds(since) if since is not None else None
+        high = _nanoseconds(until) if until is not None else None
         position = first
         while True:
             for found in self._scan(position):
@@ -437,7 +437,7 @@ class Recording:
                     and (high is None or row.start < high)
                 ):
                     yield Record(self, found)
-            if not follow or self.state != "open" or (last is not None and position > last):
+            if not follow or self._refresh is None or self.state != "open" or (last is not None and position > last):
                 return
             before = len(self)
             self.refresh()
@@ -445,14 +445,20 @@ class Recording:
                 _time.sleep(poll_interval)
 
     def refresh(self) -> bool:
-        """Look for a newer manifest (`follow` does); return whether there was one."""
+        """Look for a newer manifest (`follow` does); return whether there was one.
+
+        Raises `ConflictError` where another recording replaced this one under its name: open that one anew.
+        """
         if self._refresh is None:
             return False
         manifest = self._refresh()
         if manifest.digest == self._manifest.digest:
             return False
-        index = Index(manifest, self._reader, self._cache)
-        self._manifest, self._index = manifest, index
+        if manifest.content.id != self._manifest.content.id:
+            raise ConflictError(f"{self.locator} was replaced by another recording", hint="open it again")
+        # The index first: a thread that sees the new number of records must find them.
+        self._index = Index(manifest, self._reader, self._cache)
+        self._manifest = manifest
         return True
 
     def _scan(self, first: int) -> Iterator[Found]:
@@ -535,6 +541,11 @@ class Recording:
         done = object()
         while (record := await in_thread(next, iterator, done)) is not done:
             yield record  # type: ignore[misc]
+
+
+def _nanoseconds(moment: datetime) -> int:
+    """Nanoseconds since the epoch, exactly; a float has not enough digits. Without an offset it is local time."""
+    return (moment.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) * 1000
 
 
 def _take(frames: Iterator[tuple[FrameEntry, Frame]], count: int) -> list[tuple[FrameEntry, Frame]]:

@@ -7,6 +7,7 @@ then is the journal deleted.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,11 +18,11 @@ from ._read.index import Index
 from ._read.packs import PackReader
 from ._write.journal import Leftover, find_leftovers, journal_directory, remove_unnamed
 from ._write.literals import LARGE, LiteralStream
-from ._write.publish import Progress, Publisher, progress_of
+from ._write.publish import Progress, Publisher, now_rfc3339, progress_of
 from ._write.segment import PACK_TARGET, SegmentBuilder
-from .errors import ConflictError, FormatError, JournalError, ReplaypackError
+from .errors import ConflictError, FormatError, JournalError, ObjectExistsError, ReplaypackError
 from .format.journal import JournalHead, JournalRecord
-from .format.manifest import Content, Manifest, PackRef, parse_manifest
+from .format.manifest import Content, Manifest, PackRef, encode_manifest
 from .format.merkle import leaf_hash
 from .format.names import open_key, revision_key, sibling_name
 from .format.record_frame import Entry, encode_frame
@@ -56,14 +57,21 @@ def recover(archive: Archive, *, keep_journals: bool = False) -> Iterator[Recove
     for path, error in broken:
         yield Recovered("?", 0, 0, str(path), error)
     for leftover in leftovers:
-        try:
-            yield recover_leftover(archive, leftover, keep_journals=keep_journals)
-        except ReplaypackError as error:
-            yield Recovered(leftover.head.name, 0, 0, str(leftover.paths[0]), error)
+        with leftover.held() as held:
+            if not held:
+                continue  # another process is at it
+            try:
+                result = recover_leftover(archive, leftover, keep_journals=keep_journals)
+            except ReplaypackError as error:
+                result = Recovered(leftover.head.name, 0, 0, str(leftover.paths[0]), error)
+        yield result
 
 
 def recover_leftover(archive: Archive, leftover: Leftover, *, keep_journals: bool = False) -> Recovered:
     """Publish the records of one dead recorder as the revision it would have sealed, marked ``incomplete``.
+
+    Where its claim is not there (any more), or another's, the records become a sibling recording. One that died
+    before its first record leaves what it would have continued or replaced as it was. The caller holds the journals.
 
     Raises `FormatError`, `JournalError`, `StorageError`.
     """
@@ -73,12 +81,16 @@ def recover_leftover(archive: Archive, leftover: Leftover, *, keep_journals: boo
     if done is not None:
         _drop(leftover, keep_journals)
         return Recovered(head.name, done.content.records, 0, journal, None)
-    base = _published(archive, leftover)
+    claim = archive._get_manifest(revision_key(head.name, head.revision))
+    claimed = claim is not None and claim.storage.writer == head.writer
+    if not claimed and head.number == 0 and not _has_records(leftover):
+        _drop(leftover, keep_journals)  # it died, or was refused, before it had its claim
+        return Recovered(head.name, 0, 0, journal, None)
+    base = _published(archive, leftover, claim)
     template = msgspec.convert(head.content, Content)
     records = base.content.records if base is not None else 0
-    publisher = _publisher(archive, leftover, template, base)
+    publisher = _publisher(archive, leftover, template, base, claim)
     rebuilt = _Rebuilt(publisher, base)
-    before = records
     for journal_head, entries in leftover.records():
         if journal_head.first < records:
             continue  # published before its recorder died
@@ -91,16 +103,16 @@ def recover_leftover(archive: Archive, leftover: Leftover, *, keep_journals: boo
         for entry in entries:
             rebuilt.add(entry, where=journal)
         rebuilt.finish()
-    manifest = rebuilt.commit()
-    if manifest is None:
+    if claim is not None and claimed and head.claim != "create" and base in (None, claim) and not rebuilt.added:
+        _restore(publisher, claim)
         _drop(leftover, keep_journals)
-        return Recovered(head.name, rebuilt.tree.count, 0, journal, None)
-    name = manifest[0]
-    check = archive.open(name, manifest[1].storage.revision)
+        return Recovered(head.name, claim.content.records, 0, journal, None)
+    name, revision = rebuilt.commit(sibling=claim is not None and not claimed)
+    check = archive.open(name, revision)
     if len(check) != rebuilt.tree.count:  # pragma: no cover - the store lost what it confirmed
         raise JournalError(f"the store shows {len(check)} records of {name!r}, not {rebuilt.tree.count}")
     _drop(leftover, keep_journals)
-    return Recovered(name, rebuilt.tree.count, rebuilt.tree.count - before, journal, None)
+    return Recovered(name, rebuilt.tree.count, rebuilt.added, journal, None)
 
 
 def _drop(leftover: Leftover, keep: bool) -> None:
@@ -119,13 +131,36 @@ def _already_committed(archive: Archive, leftover: Leftover) -> Manifest | None:
     return None
 
 
-def _published(archive: Archive, leftover: Leftover) -> Manifest | None:
+def _has_records(leftover: Leftover) -> bool:
+    return any(next(entries, None) is not None for _, entries in leftover.records())
+
+
+def _restore(publisher: Publisher, claim: Manifest) -> None:
+    """Give the name up: a revision that shows what the claim repeated."""
+    content = claim.content
+    if content.state == "open":
+        content = msgspec.structs.replace(content, state="incomplete")
+    storage = msgspec.structs.replace(
+        claim.storage,
+        revision=claim.storage.revision + 1,
+        checkpoint=0,
+        cause="recover",
+        claim=None,
+        created=now_rfc3339(),
+        previous=claim.digest,
+    )
+    manifest = encode_manifest(content, storage)
+    with suppress(ObjectExistsError):  # the next recorder has the name already
+        publisher.storage.put_new(revision_key(publisher.name, storage.revision), manifest.raw)
+        publisher.write_latest(publisher.name, manifest)
+
+
+def _published(archive: Archive, leftover: Leftover, claim: Manifest | None) -> Manifest | None:
     """What the recorder had published: its last checkpoint, or what its claim repeated."""
     head = leftover.head
     checkpoint = archive._get_manifest(open_key(head.name, head.revision))
     if checkpoint is not None and checkpoint.storage.writer == head.writer:
         return checkpoint
-    claim = archive._get_manifest(revision_key(head.name, head.revision))
     if head.claim != "append":
         return None
     if claim is None or claim.storage.writer != head.writer:
@@ -135,10 +170,11 @@ def _published(archive: Archive, leftover: Leftover) -> Manifest | None:
     return claim
 
 
-def _publisher(archive: Archive, leftover: Leftover, template: Content, base: Manifest | None) -> Publisher:
+def _publisher(
+    archive: Archive, leftover: Leftover, template: Content, base: Manifest | None, claim: Manifest | None
+) -> Publisher:
     head = leftover.head
-    claim = archive._get_manifest(revision_key(head.name, head.revision))
-    publisher = Publisher(
+    return Publisher(
         archive.storage,
         head.name,
         writer=bytes.fromhex(head.writer),
@@ -149,8 +185,6 @@ def _publisher(archive: Archive, leftover: Leftover, template: Content, base: Ma
         revision=head.revision,
         previous=claim.digest if claim is not None else None,
     )
-    publisher.published = base.content.records if base is not None else 0
-    return publisher
 
 
 class _Rebuilt:
@@ -159,6 +193,8 @@ class _Rebuilt:
     def __init__(self, publisher: Publisher, base: Manifest | None) -> None:
         self.publisher = publisher
         self.tree, self.counts, literals, self._inlines = progress_of(base)
+        #: Records that came from journals.
+        self.added = 0
         self.stream = LiteralStream(literals)
         self._builder = SegmentBuilder(self.tree.count, self._inlines)
         self._frame: list[Entry] = []
@@ -184,6 +220,7 @@ class _Rebuilt:
         self._frame.append(record.entry)
         self._inlines += len(record.entry.inline or b"")
         self.tree.add(leaf_hash(data))
+        self.added += 1
         self.counts[row.kind] = self.counts.get(row.kind, 0) + 1
         if row.response_size >= 4096:
             self._builder.add_blob(pack_blob(BlobEntry(row.response_digest[:16], row.seq, 2)))
@@ -214,16 +251,16 @@ class _Rebuilt:
             self.publisher.add_segment(self._builder)
         self._builder = SegmentBuilder(self.tree.count, self._inlines)
 
-    def commit(self) -> tuple[str, Manifest] | None:
-        """Publish the revision; None where the recorder left no record at all and the claim stays as it is."""
-        self.finish()
+    def commit(self, *, sibling: bool) -> tuple[str, int]:
+        """Publish the revision, or a ``sibling`` where the name is another's; return its name and revision."""
         publisher = self.publisher
         publisher.merge_all()
         note: dict[str, Any] = {"type": "Interrupted", "message": "the recorder died; recovered from its journal"}
+        progress = Progress(self.tree, self.counts, self.stream.end, self._inlines)
+        if sibling:
+            return publisher.commit_sibling("recover", "incomplete", progress, note), 1
         try:
-            progress = Progress(self.tree, self.counts, self.stream.end, self._inlines)
             manifest = publisher.commit("recover", "incomplete", progress, note)
         except ConflictError as conflict:
-            sibling = conflict.sibling or ""
-            return sibling, parse_manifest(publisher.storage.get(revision_key(sibling, 1)), where=sibling)
-        return publisher.name, manifest
+            return conflict.sibling or "", 1
+        return publisher.name, manifest.storage.revision

@@ -22,7 +22,6 @@ from tests.storage.conftest import Bucket, make_s3_bucket
 from tests.support.proxy import Fault, Proxy
 from tests.support.servers import Server
 
-
 #: Latency (seconds) while rounds are counted: requests that were sent together must overlap on a busy machine too.
 SLOW = 0.3
 

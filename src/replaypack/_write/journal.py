@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,19 +40,18 @@ class JournalFile:
         self.path = directory / f"{head.writer}-{head.number:06d}{_SUFFIX}"
         # Under its name there is never a journal without a whole head, wherever the process dies.
         unnamed = self.path.with_suffix(_UNNAMED)
+        self._fd = -1
+        self._size = 0
+        self._durable = False
+        self._pid = os.getpid()
         try:
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._fd = os.open(unnamed, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
-        except OSError as error:
-            raise self._failed("create", error) from None
-        if sys.platform != "win32":
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        self._size = 0
-        try:
+            self._fd = _create_locked(unnamed)
             self.append(encode_head(head))
             os.rename(unnamed, self.path)
         except OSError as error:
-            unnamed.unlink(missing_ok=True)
+            if self._fd >= 0:
+                unnamed.unlink(missing_ok=True)
             self.close(delete=False)
             raise error if isinstance(error, JournalError) else self._failed("create", error) from None
 
@@ -75,6 +77,11 @@ class JournalFile:
         """Make what was appended outlive a power failure; raises `JournalError`."""
         try:
             os.fsync(self._fd)
+            if not self._durable:
+                # A file that is on the disk and in no directory there is lost all the same.
+                _sync_directory(self.path.parent)
+                _sync_directory(self.path.parent.parent)
+                self._durable = True
         except OSError as error:
             raise self._failed("sync", error) from None
 
@@ -84,6 +91,9 @@ class JournalFile:
             return
         if delete:
             self.path.unlink(missing_ok=True)
+        if sys.platform != "win32" and os.getpid() == self._pid:
+            with suppress(OSError):
+                fcntl.flock(self._fd, fcntl.LOCK_UN)  # a forked child that is still there has the lock as well
         os.close(self._fd)
         self._fd = -1
 
@@ -103,23 +113,106 @@ class Leftover(NamedTuple):
     def records(self) -> Iterator[tuple[JournalHead, Iterator[JournalRecord]]]:
         """Read the journals one after another."""
         for path in self.paths:
-            yield read_journal(path.read_bytes(), where=str(path))
+            with _mapped(path) as data:
+                yield read_journal(data, where=str(path))
+
+    @contextmanager
+    def held(self) -> Iterator[bool]:
+        """Hold the locks, so that nobody else recovers these journals meanwhile; False where somebody does."""
+        fds: list[int] = []
+        try:
+            for path in self.paths if sys.platform != "win32" else ():
+                try:
+                    fds.append(os.open(path, os.O_RDWR))
+                except OSError:
+                    break
+                if not _take_lock(fds[-1]) or not os.fstat(fds[-1]).st_nlink:
+                    break
+            else:
+                yield True
+                return
+            yield False
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+
+def _take_lock(fd: int) -> bool:
+    for _ in range(20):
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            time.sleep(0.005)  # perhaps somebody who only looks whether it is locked
+        else:
+            return True
+    return False
+
+
+def _create_locked(path: Path) -> int:
+    """Create a file that is locked before anybody can take it for a dead recorder's."""
+    while True:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
+        if sys.platform == "win32":
+            return fd
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)  # waits for those who only look whether it is locked
+            if os.fstat(fd).st_nlink:
+                return fd
+        except OSError:
+            path.unlink(missing_ok=True)
+            os.close(fd)
+            raise
+        os.close(fd)  # `remove_unnamed` was faster
+
+
+def _sync_directory(path: Path) -> None:
+    if sys.platform == "win32":
+        return
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # some filesystems have no fsync of directories
+            os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def _mapped(path: Path) -> Iterator[bytes]:
+    """The bytes of a file, not read before they are looked at: a journal may be of any size."""
+    with path.open("rb") as file:
+        if not os.fstat(file.fileno()).st_size:
+            yield b""
+            return
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            yield data  # type: ignore[misc]
+
+
+@contextmanager
+def _unlocked(path: Path) -> Iterator[bool]:
+    """Whether no recorder holds the file; none can take it meanwhile. Others may look at the same time."""
+    if sys.platform == "win32":
+        yield True
+        return
+    try:
+        fd = os.open(path, os.O_RDONLY)
+    except OSError:
+        yield True
+        return
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            free = False
+        else:
+            free = True
+        yield free
+    finally:
+        os.close(fd)
 
 
 def _locked(path: Path) -> bool:
-    if sys.platform == "win32":
-        return False
-    try:
-        fd = os.open(path, os.O_RDWR)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(fd)
-    return False
+    with _unlocked(path) as free:
+        return not free
 
 
 def find_leftovers(directory: Path) -> tuple[list[Leftover], list[tuple[Path, FormatError]]]:
@@ -130,12 +223,13 @@ def find_leftovers(directory: Path) -> tuple[list[Leftover], list[tuple[Path, Fo
         if _locked(path):
             continue
         try:
-            head, _ = read_journal(path.read_bytes(), where=str(path))
+            with _mapped(path) as data:
+                head, _ = read_journal(data, where=str(path))
         except FormatError as error:
             broken.append((path, error))
             continue
-        except FileNotFoundError:
-            continue
+        except (FileNotFoundError, PermissionError):
+            continue  # recovered meanwhile, or another user's
         writers.setdefault(head.writer, Leftover(head, [])).paths.append(path)
     return list(writers.values()), broken
 
@@ -143,8 +237,9 @@ def find_leftovers(directory: Path) -> tuple[list[Leftover], list[tuple[Path, Fo
 def remove_unnamed(directory: Path) -> None:
     """Remove files of recorders that died before their journal had a head, and so before any `append`."""
     for path in directory.glob(f"*{_UNNAMED}") if directory.is_dir() else ():
-        if not _locked(path):
-            path.unlink(missing_ok=True)
+        with _unlocked(path) as free:
+            if free:
+                path.unlink(missing_ok=True)
 
 
 def writer_is_alive(directory: Path, writer: str) -> bool | None:

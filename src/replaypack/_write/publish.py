@@ -116,7 +116,8 @@ class Publisher:
         self.compressor = Compressor(level)
         self.origin = Origin(bytes.fromhex(template.id), writer, name)
         self.checkpoint = 0
-        self.published = 0
+        self.published = base.content.records if base is not None else 0
+        self._lost = False
         self.lives: list[Live] = _base_lives(base, base_packs) if base is not None else []
         self.uploaded = 0
 
@@ -315,10 +316,30 @@ class Publisher:
         )
         self.storage.put(open_key(self.name, self.revision), manifest.raw, cache_control=_NO_CACHE)
         self.uploaded += len(manifest.raw)
-        if self.mode != "replace":
+        if self.mode != "replace" and not self._claim_is_lost():
             self.write_latest(self.name, manifest)
         self.published = progress.tree.count
         return manifest
+
+    def _claim_is_lost(self) -> bool:
+        """Whether somebody took the claim over: ``latest.json`` is theirs then, and the commit will conflict."""
+        if not self._lost:
+            try:
+                self.storage.get(revision_key(self.name, self.revision + 1))
+            except StorageError:
+                return False
+            self._lost = True
+            warnings.warn(
+                f"another writer took over the claim of {self.name!r}; what is recorded here goes on, and will be "
+                f"kept as {self._sibling!r}",
+                ReplaypackWarning,
+                stacklevel=2,
+            )
+        return True
+
+    @property
+    def _sibling(self) -> str:
+        return sibling_name(self.name, self.writer.hex())
 
     def commit(self, cause: Cause, state: State, progress: Progress, error: dict[str, Any] | None) -> Manifest:
         """Create the revision behind the claimed one: the commit point.
@@ -336,7 +357,7 @@ class Publisher:
         try:
             self.storage.put_new(revision_key(self.name, self.revision + 1), manifest.raw)
         except ObjectExistsError:
-            sibling = self._commit_sibling(cause, state, progress, error)
+            sibling = self.commit_sibling(cause, state, progress, error)
             raise ConflictError(
                 f"another writer committed revision {self.revision + 1} of {self.name!r} first; "
                 f"all {progress.tree.count} records are kept as {sibling!r}",
@@ -347,8 +368,9 @@ class Publisher:
         self.write_latest(self.name, manifest)
         return manifest
 
-    def _commit_sibling(self, cause: Cause, state: State, progress: Progress, error: dict[str, Any] | None) -> str:
-        sibling = sibling_name(self.name, self.writer.hex())
+    def commit_sibling(self, cause: Cause, state: State, progress: Progress, error: dict[str, Any] | None) -> str:
+        """Commit all records, those that they continue included, under a name of this writer's own; return it."""
+        sibling = self._sibling
         manifest = self.manifest(revision=1, cause=cause, state=state, progress=progress, error=error)
         self.storage.put_new(revision_key(sibling, 1), manifest.raw)
         self.published = progress.tree.count

@@ -6,10 +6,12 @@ import queue
 import threading
 import time
 import warnings
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-from replaypack.errors import JournalError, PublishError, ReplaypackError, ReplaypackWarning
+from replaypack.errors import ConflictError, JournalError, PublishError, ReplaypackWarning
 from replaypack.format.manifest import Manifest, State
 from replaypack.format.record_frame import encode_frame
 
@@ -17,25 +19,36 @@ from .journal import JournalFile
 from .publish import Progress, Publisher
 from .segment import PACK_TARGET, SegmentBuilder
 
-if TYPE_CHECKING:
-    from replaypack.recorder import Recorder
-
 __all__ = ["Worker"]
 
 #: Raw bytes that may wait for the background thread before `append` does.
 MAX_WAITING = 48 << 20
-#: Bytes of finished segments that may wait for a store that fails before `append` raises.
+#: Bytes that may be held, compressed, for a store that fails before `append` raises.
 MAX_STUCK = 64 << 20
 
 
 class Worker(threading.Thread):
-    """The background thread: compresses, builds segments, uploads, publishes. Alone uses the publisher."""
+    """The background thread: compresses, builds segments, uploads, publishes. Alone uses the publisher.
+
+    It owns the journals that were handed to it: each is deleted when its records are published, else closed when
+    the thread ends. ``close_segment`` asks the recorder to hand over what was appended, ``count`` says how much
+    that is; ``journals`` is where they lie, for messages.
+    """
 
     def __init__(
-        self, recorder: Recorder, publisher: Publisher, builder: SegmentBuilder, interval: float | None
+        self,
+        publisher: Publisher,
+        builder: SegmentBuilder,
+        *,
+        interval: float | None,
+        close_segment: Callable[[], None],
+        count: Callable[[], int],
+        journals: Path,
     ) -> None:
         super().__init__(name=f"replaypack-{publisher.name}", daemon=True)
-        self._recorder = recorder
+        self._close_segment = close_segment
+        self._count = count
+        self._journals = journals
         self._publisher = publisher
         self._builder = builder
         self._interval = interval
@@ -48,6 +61,7 @@ class Worker(threading.Thread):
         self._error: Exception | None = None
         self._handed = publisher.published
         self._stopped = False
+        self._died: BaseException | None = None
         self._stuck = 0
         #: Journals of segments that are uploaded and stand in no manifest yet, and the state after them.
         self._unwritten: list[JournalFile] = []
@@ -65,7 +79,9 @@ class Worker(threading.Thread):
 
     def wait_for_room(self) -> None:
         """Wait while too much is waiting; raise where nothing moves because the store fails."""
-        if self._error is not None and self._stuck > MAX_STUCK:
+        if self._died is not None:
+            raise self._publish_error(self._died)
+        if self._error is not None and self._stuck + self._builder.size > MAX_STUCK:
             raise self._publish_error(self._error)
         if self._waiting <= MAX_WAITING:
             return
@@ -83,9 +99,9 @@ class Worker(threading.Thread):
         """Wait until everything put so far is published; raises `PublishError`."""
         self._ask("drain")
 
-    def seal(self, state: State, error: dict[str, Any] | None, progress: Progress) -> Manifest:
-        """Publish the rest and commit the revision; the thread ends."""
-        result: Manifest = self._ask("seal", state, error, progress)
+    def seal(self, state: State, error: dict[str, Any] | None, progress: Progress, journal: JournalFile) -> Manifest:
+        """Publish the rest, what is in ``journal`` included, and commit the revision; the thread ends."""
+        result: Manifest = self._ask("seal", state, error, progress, journal)
         return result
 
     def stop(self) -> None:
@@ -93,9 +109,7 @@ class Worker(threading.Thread):
         self._stopped = True
         self._queue.put(("stop", 0))
         self.join()
-        for _, _, journal in self._pending:
-            if journal is not None:
-                journal.close(delete=False)
+        self._release_journals()
 
     def _ask(self, what: str, *arguments: Any) -> Any:
         reply: queue.Queue[tuple[Any, Exception | None]] = queue.Queue()
@@ -106,32 +120,52 @@ class Worker(threading.Thread):
                 break
             except queue.Empty:
                 if not self.is_alive():
-                    raise self._publish_error(self._error or RuntimeError("the background thread ended")) from None
+                    raise self._publish_error(self._died or RuntimeError("the background thread ended")) from self._died
         if error is not None:
             raise error
         return result
 
-    def _publish_error(self, cause: Exception) -> PublishError:
-        count = self._recorder.count
+    def _publish_error(self, cause: BaseException) -> PublishError:
+        count = self._count()
         done = self._publisher.published
         return PublishError(
             f"{done} of {count} records of {self._publisher.name!r} are published, {count - done} are safe in the "
-            f"journal only: {cause}",
+            f"journal only: {str(cause) or type(cause).__name__}",
             published=done,
             unpublished=count - done,
-            journal=str(self._recorder._journal_directory),
+            journal=str(self._journals),
             hint="mend the cause, then flush again or run `replaypack recover`",
         )
 
     # The thread
 
     def run(self) -> None:
+        try:
+            self._work()
+        except BaseException as error:  # no memory, or a bug: `append` and `flush` say so from here on
+            self._died = error
+        finally:
+            self._release_journals()
+            with self._room:
+                self._room.notify_all()
+
+    def _release_journals(self) -> None:
+        """Close whatever journals were handed over and are not published."""
+        with self._queue.mutex:
+            waiting = [part for item in self._queue.queue for part in item if isinstance(part, JournalFile)]
+        for journal in (*waiting, *self._unwritten, *(journal for _, _, journal in self._pending)):
+            if journal is not None:
+                journal.close(delete=False)
+
+    def _work(self) -> None:
         while True:
-            timeout = None if self._next_flush is None else max(0.0, self._next_flush - time.monotonic())
+            timeout = None if self._next_flush is None else self._next_flush - time.monotonic()
+            if timeout is not None and timeout <= 0:
+                self._flush_by_time()
+                continue
             try:
                 item = self._queue.get(timeout=timeout)
             except queue.Empty:
-                self._flush_by_time()
                 continue
             size = item[-1]
             try:
@@ -160,8 +194,12 @@ class Worker(threading.Thread):
             self._stuck += builder.size
             self._builder = SegmentBuilder(state.tree.count, state.inlines)
             self.segment_keys = 0
-            if journal is not None:
-                self._try(self._publish)
+            if journal is not None and not self._try(self._publish):
+                # It may be long before the store takes them: until then the journal is all there is.
+                try:
+                    journal.sync()
+                except JournalError as error:
+                    self._warn(error)
             return False
         elif what in ("drain", "seal"):
             return self._answer(what, item)
@@ -175,21 +213,24 @@ class Worker(threading.Thread):
 
     def _answer(self, what: str, item: tuple[Any, ...]) -> bool:
         reply = item[-2]
+        result: Manifest | None = None
+        problem: Exception | None = None
         try:
             if what == "drain":
                 self._publish()
-                reply.put((None, None))
-                return False
-            reply.put((self._commit(*item[1:-2]), None))
-        except PublishError as error:
-            reply.put((None, error))
-            return what == "seal"
-        except ReplaypackError as error:
-            self._error = error
-            reply.put((None, error if what == "seal" and error.code == "archive.conflict" else self._wrap(error)))
+            else:
+                result = self._commit(*item[1:-2])
+            self._error = None
+        except ConflictError as error:
+            problem = self._error = error
         except Exception as error:
             self._error = error
-            reply.put((None, self._wrap(error)))
+            problem = self._wrap(error)
+        if what == "seal":
+            # Before the answer: whoever waits for it may want to recover at once.
+            self._release_journals()
+            item[4].close(delete=False)
+        reply.put((result, problem))
         return what == "seal"
 
     def _wrap(self, error: Exception) -> PublishError:
@@ -197,14 +238,22 @@ class Worker(threading.Thread):
         wrapped.__cause__ = error
         return wrapped
 
-    def _try(self, action: Any) -> None:
+    def _try(self, action: Callable[[], None]) -> bool:
         """Publish in the background: a failure is a warning, since the journal has everything."""
         try:
             action()
-            self._error = None
         except Exception as error:
             self._error = error
-            warnings.warn(f"replaypack: {self._publish_error(error)}", ReplaypackWarning, stacklevel=2)
+            self._warn(self._publish_error(error))
+            return False
+        self._error = None
+        return True
+
+    def _warn(self, error: Exception) -> None:
+        try:
+            warnings.warn(f"replaypack: {error}", ReplaypackWarning, stacklevel=3)
+        except ReplaypackWarning:
+            pass  # warnings are errors here: nobody catches them in this thread, and `flush` raises the cause
 
     def _upload_pending(self) -> None:
         """Upload finished segments; what succeeded is not done again after a failure."""
@@ -231,27 +280,28 @@ class Worker(threading.Thread):
             journal.close(delete=True)
         self._unwritten.clear()
 
-    def _commit(self, state: State, error: dict[str, Any] | None, progress: Progress) -> Manifest:
+    def _commit(self, state: State, error: dict[str, Any] | None, progress: Progress, journal: JournalFile) -> Manifest:
         self._upload_pending()
+        self._unwritten.append(journal)
         publisher = self._publisher
         publisher.merge_all()
         cause: Any = {"create": "seal", "append": "append", "replace": "replace"}[publisher.mode]
-        manifest = publisher.commit(cause, state, progress, error)
+        try:
+            manifest = publisher.commit(cause, state, progress, error)
+        except ConflictError:
+            self._drop_journals()  # the records are safe in a sibling recording
+            raise
         self._drop_journals()
         return manifest
 
     def _flush_by_time(self) -> None:
         interval = self._interval or 0.0
         # From seconds to minutes: a long run is published often enough, and not over and over.
-        self._interval = min(interval * 2, 300.0)
+        self._interval = max(interval, min(interval * 2, 300.0))
         self._next_flush = time.monotonic() + self._interval
-        recorder = self._recorder
-        if not recorder._lock.acquire(timeout=1.0):
-            return
+        if self._pending or self._unwritten:
+            self._try(self._publish)  # what the store did not take the last time
         try:
-            if not recorder._closed and recorder._failure is None and self.unpublished(recorder.count):
-                recorder._close_segment(publish=True)
+            self._close_segment()
         except JournalError as error:
-            recorder._failure = error
-        finally:
-            recorder._lock.release()
+            self._warn(error)  # the old journal goes on; so does the recorder, as long as it can be written

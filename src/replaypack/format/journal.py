@@ -91,7 +91,7 @@ def read_journal(data: bytes, *, where: str = "journal") -> tuple[JournalHead, I
 
     Raises `FormatError` where not even the head can be read.
     """
-    bodies = _bodies(data) if data.startswith(_MAGIC) else iter(())
+    bodies = _bodies(data) if data[: len(_MAGIC)] == _MAGIC else iter(())
     first = next(bodies, None)
     if first is None:
         raise FormatError("not a journal, or cut off before its first record", where=where)
