@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -103,14 +104,29 @@ class Leftover(NamedTuple):
     def records(self) -> Iterator[tuple[JournalHead, Iterator[JournalRecord]]]:
         """Read the journals one after another."""
         for path in self.paths:
-            yield read_journal(path.read_bytes(), where=str(path))
+            yield read_journal(_read(path), where=str(path))
+
+
+def _read(path: Path) -> bytes:
+    """The bytes of a journal; raises `JournalError` for what is no plain file of this directory, or unreadable."""
+    try:
+        if not stat.S_ISREG(os.lstat(path).st_mode):
+            # A link could lead anywhere, and a pipe keeps its reader waiting.
+            raise JournalError(f"the journal {path} is not a plain file")
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise
+    except (OSError, MemoryError) as error:
+        if isinstance(error, JournalError):
+            raise
+        raise JournalError(f"cannot read the journal {path}: {getattr(error, 'strerror', 'out of memory')}") from None
 
 
 def _locked(path: Path) -> bool:
     if sys.platform == "win32":
         return False
     try:
-        fd = os.open(path, os.O_RDWR)
+        fd = os.open(path, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     except OSError:
         return False
     try:
@@ -122,19 +138,21 @@ def _locked(path: Path) -> bool:
     return False
 
 
-def find_leftovers(directory: Path) -> tuple[list[Leftover], list[tuple[Path, FormatError]]]:
+def find_leftovers(directory: Path) -> tuple[list[Leftover], list[tuple[Path, FormatError | JournalError]]]:
     """Return the journals of recorders that are gone, and those that cannot be read."""
     writers: dict[str, Leftover] = {}
-    broken: list[tuple[Path, FormatError]] = []
+    broken: list[tuple[Path, FormatError | JournalError]] = []
     for path in sorted(directory.glob(f"*{_SUFFIX}")) if directory.is_dir() else ():
         if _locked(path):
             continue
         try:
-            head, _ = read_journal(path.read_bytes(), where=str(path))
-        except FormatError as error:
-            broken.append((path, error))
-            continue
+            head, _ = read_journal(_read(path), where=str(path))
+            if path.name != f"{head.writer}-{head.number:06d}{_SUFFIX}":
+                raise FormatError("a journal under another name than its head gives it", where=str(path))
         except FileNotFoundError:
+            continue
+        except (FormatError, JournalError) as error:
+            broken.append((path, error))
             continue
         writers.setdefault(head.writer, Leftover(head, [])).paths.append(path)
     return list(writers.values()), broken
@@ -143,7 +161,7 @@ def find_leftovers(directory: Path) -> tuple[list[Leftover], list[tuple[Path, Fo
 def remove_unnamed(directory: Path) -> None:
     """Remove files of recorders that died before their journal had a head, and so before any `append`."""
     for path in directory.glob(f"*{_UNNAMED}") if directory.is_dir() else ():
-        if not _locked(path):
+        if path.is_symlink() or (path.is_file() and not _locked(path)):
             path.unlink(missing_ok=True)
 
 
