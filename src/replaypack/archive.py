@@ -35,7 +35,7 @@ from .errors import (
 from .format.digests import digest
 from .format.manifest import Content, Manifest, Policy, check_metadata, encode_manifest, parse_manifest
 from .format.manifest import Storage as StorageSection
-from .format.names import LATEST, MARKER, check_name, latest_key, open_key, parse_locator, revision_key
+from .format.names import LATEST, MARKER, check_name, is_name, latest_key, open_key, parse_locator, revision_key
 from .format.versions import CURRENT_VERSION, FORMAT, parse_document
 from .recorder import Recorder
 from .recording import Recording
@@ -50,6 +50,8 @@ __all__ = ["Archive", "aopen", "open"]
 #: A claim that published nothing for this long may be taken over.
 CLAIM_EXPIRES = timedelta(hours=24)
 _REVISION_KEY = re.compile(r"recordings/(?P<name>.+)/(?:(?P<revision>\d{8})\.json|latest\.json)")
+#: Revisions behind `latest.json` that a reader tries.
+_MAX_PROBES = 10_000
 _NONE_POLICY = Policy(name="none", version=1)
 
 
@@ -132,7 +134,7 @@ class Archive:
         names = set()
         for info in self.storage.list("recordings/" + prefix):
             match = _REVISION_KEY.fullmatch(info.key)
-            if match is not None:
+            if match is not None and is_name(match["name"]):
                 names.add(match["name"])
         yield from sorted(names)
 
@@ -161,6 +163,8 @@ class Archive:
     def _manifest(self, name: str, revision: int | None, *, fresh: bool) -> Manifest:
         if revision is not None:
             manifest = self._get_manifest(revision_key(name, revision))
+            if manifest is not None and manifest.storage.revision != revision:
+                raise _misplaced(revision_key(name, revision), manifest)
             if manifest is None:
                 raise RecordingNotFoundError(
                     f"{self.url}#{name} has no revision {revision} (missing or not permitted)",
@@ -197,10 +201,19 @@ class Archive:
 
     def _probe(self, name: str, latest: Manifest | None) -> Manifest | None:
         newest = latest
-        number = latest.storage.revision if latest is not None else 0
+        start = number = latest.storage.revision if latest is not None else 0
         while (following := self._get_manifest(revision_key(name, number + 1))) is not None:
+            if following.storage.revision != number + 1:
+                raise _misplaced(revision_key(name, number + 1), following)
             newest = following
             number += 1
+            if number - start > _MAX_PROBES:
+                # What answers to any number goes on forever.
+                raise FormatError(
+                    f"latest.json is more than {_MAX_PROBES} revisions behind, or missing",
+                    where=f"{self.url}#{name}",
+                    hint=f"open a revision by its number, as {name}@{number}",
+                )
         if newest is None:
             # Without latest.json, and with the first revisions pruned, only a listing helps.
             try:
@@ -396,8 +409,9 @@ class Archive:
             if checkpoint is not None and checkpoint.storage.writer == storage.writer:
                 storage = checkpoint.storage
         alive = writer_is_alive(journal_directory(self.storage), storage.writer)
+        # One of the future is no younger: a claim that never expires would be a lock.
         age = datetime.now(UTC) - datetime.fromisoformat(storage.created[:26].rstrip("Z") + "+00:00")
-        if alive or (alive is None and age < CLAIM_EXPIRES):
+        if alive or (alive is None and abs(age) < CLAIM_EXPIRES):
             raise RecordingExistsError(
                 f"{self.url}#{name} is being recorded by writer {storage.writer} since {storage.created}",
                 hint="its claim expires when it has published nothing for 24 hours"
@@ -484,6 +498,10 @@ class Archive:
             raise self._not_found(name)
         for key in sorted(own, key=lambda key: (key.endswith("/" + LATEST), key)):
             self.storage.delete(key)
+
+
+def _misplaced(key: str, manifest: Manifest) -> FormatError:
+    return FormatError(f"it is the manifest of revision {manifest.storage.revision}", where=key)
 
 
 def open(

@@ -20,7 +20,7 @@ from .canonical import key_digest
 from .errors import ConflictError, FormatError, UsageError
 from .format.digests import digest
 from .format.manifest import NEAR_LIMIT, Manifest
-from .format.recipe import Range, materialise
+from .format.recipe import BLOB_LIMIT, Range, materialise, output_length
 from .format.record_frame import RecordFrame
 from .format.row import FLAGS, STATUSES, BlobRef, Row, discriminator
 from .format.table import FrameEntry
@@ -32,8 +32,9 @@ __all__ = ["Record", "Recording"]
 _T = TypeVar("_T")
 _UNREAD: Any = object()
 
-#: Record frames that iteration reads ahead, in one batch.
+#: Record frames that iteration reads ahead, in one batch, and their raw bytes.
 _AHEAD = 8
+_AHEAD_BYTES = 16 << 20
 
 
 class Record:
@@ -204,6 +205,9 @@ class Recording:
         self._manifest = manifest
         self._index = Index(manifest, self._reader, self._cache)
         self._near_read = False
+        #: A larger payload (bytes) is read only where it is in proportion to the compressed bytes that it is made of:
+        #: an archive is not trusted to fill the memory. Payloads of hundreds of megabytes of zeros need more.
+        self.blob_limit = BLOB_LIMIT
 
     def __repr__(self) -> str:
         content = self._manifest.content
@@ -384,6 +388,8 @@ class Recording:
         """
         wanted = bytes.fromhex(digest_)
         at = self._index.blob(wanted)
+        if at is not None and at[0] >= len(self):
+            raise FormatError(f"the table blobs names record {at[0]} of {len(self)}", where=self.locator)
         candidates = [self.record(at[0])] if at is not None else self.records()
         for record in candidates:
             for role in ("request", "identity", "response"):
@@ -464,6 +470,7 @@ class Recording:
     def _scan(self, first: int) -> Iterator[Found]:
         index = self._index
         frames = iter(index.frames(first))
+        expected: int | None = None
         with ThreadPoolExecutor(1, thread_name_prefix="replaypack-read") as pool:
             batch = _take(frames, 1)
             ahead: Future[list[RecordFrame]] | None = None
@@ -472,9 +479,14 @@ class Recording:
                 next_batch = _take(frames, _AHEAD)
                 if next_batch:
                     ahead = pool.submit(index.read_frames, [frame for _, frame in next_batch])
-                for (entry, frame), loaded in zip(batch, records, strict=True):
+                records.reverse()
+                for entry, frame in batch:
+                    if entry.first != expected and (expected is not None or entry.first > first):
+                        raise FormatError(f"record {entry.first} follows others than it should", where=frame.where)
+                    expected = entry.first + entry.items
                     number = 0
-                    for found in _found(loaded):
+                    # Taken out of the list, so that what its recipes resolve to is not held longer than needed.
+                    for found in _found(records.pop()):
                         if found.row.seq != entry.first + number:
                             raise FormatError("a record frame is not in order", where=frame.where)
                         number += 1
@@ -484,6 +496,8 @@ class Recording:
                         raise FormatError(f"a record frame has {number} records, not {entry.items}", where=frame.where)
                 batch = next_batch
                 records = ahead.result() if ahead is not None and batch else []
+            if first < len(self) and expected != index.end:
+                raise FormatError(f"the records end at {expected}, the manifest names {index.end}", where=self.locator)
 
     # Blobs
 
@@ -494,9 +508,12 @@ class Recording:
         if role == "response" and found.inline is not None:
             return found.inline  # its digest is part of the row, which was checked
         ranges = self._recipe(found, role)
-        spans = [(item.offset, item.length) for item in ranges]
-        parts = iter(self._index.literals(spans))
         where = f"{role} of record {found.row.seq}"
+        total = sum(map(output_length, ranges))
+        if total != ref.size:
+            raise FormatError(f"a recipe makes {total} bytes, the row names {ref.size}", where=where)
+        spans = [(item.offset, item.length) for item in ranges]
+        parts = iter(self._index.literals(spans, size=total, limit=self.blob_limit, where=where))
         data = materialise(ranges, ref.size, lambda _offset, _length: next(parts), where=where)
         if digest(data) != ref.digest:
             raise FormatError("the blob does not match its digest", where=where)
@@ -504,7 +521,7 @@ class Recording:
 
     def _recipe(self, found: Found, role: str) -> list[Range]:
         row = found.row
-        recipes = found.frame.recipes(found.number)
+        recipes = self._index.recipes(found.frame, found.number)
         roles = [name for name in ("request", "identity") if getattr(row, name) is not None]
         if found.inline is None and row.response_encoding:
             roles.append("response")
@@ -549,7 +566,12 @@ def _nanoseconds(moment: datetime) -> int:
 
 
 def _take(frames: Iterator[tuple[FrameEntry, Frame]], count: int) -> list[tuple[FrameEntry, Frame]]:
-    return [item for _, item in zip(range(count), frames, strict=False)]
+    taken: list[tuple[FrameEntry, Frame]] = []
+    size = 0
+    while len(taken) < count and size < _AHEAD_BYTES and (item := next(frames, None)) is not None:
+        taken.append(item)
+        size += item[0].raw
+    return taken
 
 
 def _found(frame: RecordFrame) -> Iterator[Found]:

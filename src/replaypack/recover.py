@@ -21,11 +21,12 @@ from ._write.literals import LARGE, LiteralStream
 from ._write.publish import Progress, Publisher, now_rfc3339, progress_of
 from ._write.segment import PACK_TARGET, SegmentBuilder
 from .errors import ConflictError, FormatError, JournalError, ObjectExistsError, ReplaypackError
+from .format.frame import MAX_FRAME
 from .format.journal import JournalHead, JournalRecord
 from .format.manifest import Content, Manifest, PackRef, encode_manifest
 from .format.merkle import leaf_hash
 from .format.names import open_key, revision_key, sibling_name
-from .format.record_frame import Entry, encode_frame
+from .format.record_frame import MAX_FRAME_RECORDS, Entry, encode_frame
 from .format.row import discriminator, parse_stored_row
 from .format.table import BlobEntry, Location, pack_blob, pack_key
 
@@ -178,7 +179,7 @@ def _publisher(
         archive.storage,
         head.name,
         writer=bytes.fromhex(head.writer),
-        mode=head.claim,  # type: ignore[arg-type]
+        mode=head.claim,
         template=template,
         base=base,
         base_packs=Index(base, PackReader(archive.storage), Cache(0)).packs if base is not None else (),
@@ -199,6 +200,7 @@ class _Rebuilt:
         self._builder = SegmentBuilder(self.tree.count, self._inlines)
         self._frame: list[Entry] = []
         self._keys = bytearray()
+        self._size = 0
 
     def map(self, head: JournalHead) -> None:
         """Map the frames of other recordings in that the recorder reused."""
@@ -217,7 +219,11 @@ class _Rebuilt:
         if row.seq != self.tree.count:
             raise FormatError(f"record {row.seq} follows record {self.tree.count - 1}", where=where)
         self._keys += pack_key(row.key, discriminator(row.scope), row.seq)
-        self._frame.append(record.entry)
+        entry = record.entry
+        self._frame.append(entry)
+        self._size += len(entry.row) + len(entry.recipes) + len(entry.inline or b"") + 12
+        if self._size > MAX_FRAME - 16 or len(self._frame) > MAX_FRAME_RECORDS:
+            raise FormatError("the records of a frame are more than one may hold", where=where)
         self._inlines += len(record.entry.inline or b"")
         self.tree.add(leaf_hash(data))
         self.added += 1
@@ -240,7 +246,7 @@ class _Rebuilt:
         if self._frame:
             self._builder.add_record_frame(len(self._frame), encode_frame(self._frame))
             self._builder.add_keys(bytes(self._keys))
-            self._frame, self._keys = [], bytearray()
+            self._frame, self._keys, self._size = [], bytearray(), 0
 
     def finish(self) -> None:
         """Close the segment."""

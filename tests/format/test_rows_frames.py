@@ -154,13 +154,15 @@ ROW = encode_row(
 
 
 def test_runs_do_not_fill_memory() -> None:
-    """A few kilobytes of runs that name 2**16 ranges each are refused at 2**24."""
+    """A few kilobytes of runs that name 2**16 ranges each are refused at 2**22."""
     doubling: list[list[Any]] = [[Range(0, 1, 0)] * 2] + [[Run(1, 0, 2 << n), Run(1, 0, 2 << n)] for n in range(15)]
-    entry = entry_of(ROW, [*doubling, *[[Run(1, 0, 1 << 16)]] * 2000], b"")
-    assert len(entry.recipes) < 30000
-    frame = RecordFrame(b"".join(encode_frame([entry])))
-    with pytest.raises(FormatError, match="16777216 ranges"):
-        frame.recipes(0)
+    recipes = [*doubling, *[[Run(1, 0, 1 << 16)]] * 98]
+    entries = [entry_of(ROW, recipes[at : at + 3], b"") for at in range(0, len(recipes), 3)]
+    frame = RecordFrame(b"".join(encode_frame(entries)))
+    assert len(frame.raw) < 10000
+    for _ in range(2):
+        with pytest.raises(FormatError, match="4194304 ranges"):
+            frame.recipes(len(entries) - 1)
 
 
 def test_counts_are_checked_before_anything_is_made() -> None:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from replaypack.errors import FormatError
 from replaypack.format.manifest import Manifest, PackRef, PageRef, Segment, parse_pack_page, read_root
 from replaypack.format.names import pack_key_of
+from replaypack.format.recipe import BLOB_LIMIT, BLOB_RATIO, Range
 from replaypack.format.record_frame import RecordFrame
 from replaypack.format.row import Row
 from replaypack.format.table import (
@@ -53,10 +54,44 @@ class Found(NamedTuple):
     number: int
 
 
+def _frame_key(frame: Frame) -> tuple[str, str, int, int, bytes | None]:
+    """What a record frame is kept under: all that it was checked against, so that no other reference finds it."""
+    return ("records", frame.pack.digest, frame.at.offset, frame.at.length, frame.digest)
+
+
+def _raw_key(frame: Frame) -> tuple[str, str, int, int, bytes | None]:
+    """The same of the raw bytes of a literal frame."""
+    return ("literals", frame.pack.digest, frame.at.offset, frame.at.length, frame.digest)
+
+
 def _after(prefix: bytes) -> bytes | None:
     """The smallest byte string above every one that begins with ``prefix``; None where there is none."""
     stripped = prefix.rstrip(b"\xff")
     return stripped[:-1] + bytes((stripped[-1] + 1,)) if stripped else None
+
+
+def check_proportion(frames: Sequence[Frame], size: int, limit: int, *, where: str) -> None:
+    """Refuse a blob of ``size`` bytes that is over ``limit`` and out of proportion to the bytes it is made of.
+
+    So are raw bytes of its frames. Raises `FormatError`.
+    """
+    need = max(size, sum({(frame.pack.digest, frame.at): frame.raw or 0 for frame in frames}.values()))
+    if need <= limit:
+        return
+    stored = 0
+    last, end = "", 0
+    # Frames may overlap: what is counted are the bytes of the packs that they cover.
+    for digest, offset, length in sorted({(f.pack.digest, f.at.offset, f.at.length) for f in frames}):
+        if digest != last:
+            last, end = digest, 0
+        stored += max(0, offset + length - max(offset, end))
+        end = max(end, offset + length)
+    if need > BLOB_RATIO * stored:
+        raise FormatError(
+            f"{need} bytes out of {stored} are more than {limit}, and out of all proportion",
+            where=where,
+            hint="raise `blob_limit` of the recording (bytes) where you trust its writer",
+        )
 
 
 class SegmentIndex:
@@ -90,8 +125,16 @@ class SegmentIndex:
         root = self.root(shape)
         at = root.locations[number]
         pack = self.pack(at, where=f"root of {shape.name}")
+        count = root.page_count(number)
         # A page of keys ends with a dictionary of frames, whose size only the page itself tells.
-        return Frame(pack, at, None if shape is KEYS else root.page_count(number) * shape.width, None)
+        if shape is KEYS:
+            return Frame(pack, at, None, root.digests[number], KeyPage.largest(count))
+        return Frame(pack, at, count * shape.width, root.digests[number])
+
+    def page_key(self, shape: TableShape, number: int, frame: Frame) -> tuple[str, str, int, int, bytes | None, int]:
+        """What page ``number`` is kept under: all that it was checked against."""
+        pack, at, _, digest, _ = frame
+        return (shape.name, pack.digest, at.offset, at.length, digest, self._roots[shape.name].page_count(number))
 
     def near(self) -> tuple[PackRef, int, int] | None:
         """The range (pack, offset, bytes) of all of its record frames and key pages, where they lie together."""
@@ -122,6 +165,8 @@ class Index:
             if any(index >= len(packs) for index in segment.packs or ()):
                 raise FormatError("a segment names a pack that the manifest does not", where="manifest")
         self.packs = packs
+        #: The sequence number behind the last record.
+        self.end = manifest.content.records
         self.segments = [SegmentIndex(packs, segment, reader, cache) for segment in storage.segments]
         self._inline_starts = [segment.inline_first for segment in storage.segments]
         self._literal_starts: list[tuple[int, SegmentIndex]] | None = None
@@ -143,7 +188,7 @@ class Index:
         frames: list[Frame] = []
         for segment, shape, number in wanted:
             frame = segment.page_frame(shape, number)
-            rows = self.cache.get((frame.pack.digest, frame.at.offset))
+            rows = self.cache.get(segment.page_key(shape, number, frame))
             result.append(rows)
             if rows is None:
                 missing.append(len(result) - 1)
@@ -153,7 +198,7 @@ class Index:
             root = segment.root(shape)
             make = KeyPage if shape is KEYS else partial(parse_page, shape)
             page = make(raw, root.page_count(number), root.digests[number], where=frame.where)
-            self.cache.put((frame.pack.digest, frame.at.offset), page, len(raw))
+            self.cache.put(segment.page_key(shape, number, frame), page, len(raw))
             result[index] = page
         return result
 
@@ -220,8 +265,7 @@ class Index:
             if page.touched:
                 # A page that is asked again is searched in C from now on.
                 page.prefixes = [page.rows[at : at + 24] for at in range(0, len(page.rows), KEYS.width)]
-                at = segment.root(KEYS).locations[number]
-                key = (segment.pack(at, where="root of keys").digest, at.offset)
+                key = segment.page_key(KEYS, number, segment.page_frame(KEYS, number))
                 self.cache.put(key, page, len(page.rows) + 66 * len(page.prefixes))
             page.touched = True
         else:
@@ -267,9 +311,7 @@ class Index:
     def record(self, segment: SegmentIndex, entry: KeyEntry, ref: FrameRef) -> Found:
         """Read the record that an entry of ``keys`` names and check it against the entry."""
         pack = segment.pack(ref.frame, where="page of keys")
-        frame: RecordFrame | None = self.cache.get((pack.digest, ref.frame.offset))
-        if frame is None:
-            [frame] = self.read_frames([Frame(pack, ref.frame, None, ref.digest)])
+        [frame] = self.read_frames([Frame(pack, ref.frame, None, ref.digest)])
         number = entry.seq - ref.first
         row, data, inline = frame.record(number)
         if row.seq != entry.seq or row.key[:16] != entry.key:
@@ -293,15 +335,27 @@ class Index:
 
     def read_frames(self, frames: Sequence[Frame]) -> list[RecordFrame]:
         """Return several record frames, those not in the cache read together."""
-        found: list[RecordFrame | None] = [self.cache.get((f.pack.digest, f.at.offset)) for f in frames]
+        found: list[RecordFrame | None] = [self.cache.get(_frame_key(f)) for f in frames]
         missing = [index for index, frame in enumerate(found) if frame is None]
         if not missing:
             return found  # type: ignore[return-value]
         for index, raw in zip(missing, self.reader.read([frames[i] for i in missing]), strict=True):
-            frame = RecordFrame(raw, where=frames[index].where)
-            self.cache.put((frames[index].pack.digest, frames[index].at.offset), frame, frame.memory)
-            found[index] = frame
+            found[index] = self._keep(frames[index], raw)
         return found  # type: ignore[return-value]
+
+    def _keep(self, at: Frame, raw: bytes) -> RecordFrame:
+        frame = RecordFrame(raw, where=at.where)
+        frame.token = _frame_key(at)
+        self.cache.put(_frame_key(at), frame, frame.weight)
+        return frame
+
+    def recipes(self, frame: RecordFrame, number: int) -> list[list[Range]]:
+        """The recipes of a record; what they take in memory counts for the cache."""
+        before = frame.weight
+        result = frame.recipes(number)
+        if frame.weight != before and self.cache.get(frame.token) is frame:
+            self.cache.put(frame.token, frame, frame.weight)
+        return result
 
     # Literals
 
@@ -324,12 +378,17 @@ class Index:
             raise FormatError(f"no literals at offset {offset}", where="literals")
         return self._literal_starts[position][1]
 
-    def literals(self, spans: Sequence[tuple[int, int]]) -> list[bytes]:
+    def literals(
+        self, spans: Sequence[tuple[int, int]], *, size: int = 0, limit: int = BLOB_LIMIT, where: str = "literals"
+    ) -> list[bytes]:
         """Return the bytes of several (offset, length) spans of the literal address space.
 
-        Two rounds at most: the pages of ``literals`` that are not in the cache, then the frames, each together.
+        They are of a blob of ``size`` bytes, which is refused before its frames are read where it is over ``limit``
+        (bytes) and out of proportion to them. Two rounds at most: the pages of ``literals`` that are not in the
+        cache, then the frames, each together.
         """
         entries = self.literal_entries(spans)
+        check_proportion([frame for _, frame in entries], size, limit, where=where)
         firsts = [entry.first for entry, _ in entries]
         raws = self._literal_frames(entries)
         result = []
@@ -375,8 +434,10 @@ class Index:
                 entry = entries[at][0] if at >= 0 else None
                 if entry is None or offset >= entry.first + entry.items or entry.items > entry.raw:
                     raise FormatError(f"no literals at offset {offset}", where="literals")
-                needed.add(at)
                 offset = entry.first + entry.items
+                if at + 1 < len(firsts) and firsts[at + 1] < offset:
+                    raise FormatError(f"two frames hold the literals at offset {firsts[at + 1]}", where="literals")
+                needed.add(at)
         result = []
         for at in sorted(needed):
             entry, segment = entries[at]
@@ -389,20 +450,30 @@ class Index:
         found: list[bytes] = [b""] * len(entries)
         own = [(index, frame) for index, (entry, frame) in enumerate(entries) if entry.first < INLINE_SPACE]
         inline = [(index, frame) for index, (entry, frame) in enumerate(entries) if entry.first >= INLINE_SPACE]
-        missing: list[tuple[int, Frame]] = []
+        # A frame may stand in the table more than once: it is read, and held, once.
+        missing: dict[Frame, list[int]] = {}
         for index, frame in own + inline:
-            cached = self.cache.get((frame.pack.digest, frame.at.offset))
+            records: RecordFrame | None = self.cache.get(_frame_key(frame))
+            cached = self.cache.get(_raw_key(frame)) if records is None else records.raw
             if cached is None:
-                missing.append((index, frame))
+                missing.setdefault(frame, []).append(index)
             else:
-                found[index] = cached.raw if isinstance(cached, RecordFrame) else cached
+                found[index] = cached
         if missing:
-            for (index, frame), raw in zip(missing, self.reader.read([frame for _, frame in missing]), strict=True):
-                value = raw if entries[index][0].first < INLINE_SPACE else RecordFrame(raw, where=frame.where)
-                size = value.memory if isinstance(value, RecordFrame) else len(raw)
-                self.cache.put((frame.pack.digest, frame.at.offset), value, size)
-                found[index] = raw
-        return [raw[len(raw) - entry.items :] for raw, (entry, _) in zip(found, entries, strict=True)]
+            for (frame, indexes), raw in zip(missing.items(), self.reader.read(list(missing)), strict=True):
+                if any(entries[index][0].first >= INLINE_SPACE for index in indexes):
+                    self._keep(frame, raw)
+                else:
+                    self.cache.put(_raw_key(frame), raw, len(raw))
+                for index in indexes:
+                    found[index] = raw
+        for raw, (entry, frame) in zip(found, entries, strict=True):
+            if len(raw) != entry.raw:
+                raise FormatError(f"a table says {entry.raw} bytes of a frame of {len(raw)}", where=frame.where)
+        return [
+            raw if entry.items == len(raw) else raw[len(raw) - entry.items :]
+            for raw, (entry, _) in zip(found, entries, strict=True)
+        ]
 
     # Blobs
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from replaypack.errors import FormatError
 from replaypack.format.digests import short_digest
-from replaypack.format.frame import decompress
+from replaypack.format.frame import MAX_COMPRESSED, MAX_FRAME, decompress
 from replaypack.format.manifest import PackRef
 from replaypack.format.names import pack_key_of
 from replaypack.format.table import Location
@@ -18,12 +18,16 @@ __all__ = ["Frame", "PackReader"]
 
 
 class Frame(NamedTuple):
-    """A frame to read: its pack, its place there, and what it must decompress to where that is known."""
+    """A frame to read: its pack, its place there, and what it must decompress to where that is known.
+
+    It may be ``most`` (bytes).
+    """
 
     pack: PackRef
     at: Location
     raw: int | None
     digest: bytes | None
+    most: int = MAX_FRAME
 
     @property
     def where(self) -> str:
@@ -67,6 +71,8 @@ class PackReader:
             offset, length = frame.at.offset, frame.at.length
             if offset + length > frame.pack.size:
                 raise FormatError(f"a frame ends beyond the pack's {frame.pack.size} bytes", where=frame.where)
+            if length > MAX_COMPRESSED:
+                raise FormatError(f"{length} bytes are more than a frame may have", where=frame.where)
             near = self._near.get(frame.pack.digest)
             if near is not None and near[0] <= offset and offset + length <= near[0] + len(near[1]):
                 bodies[index] = near[1][offset - near[0] : offset - near[0] + length]
@@ -80,7 +86,7 @@ class PackReader:
                 bodies[index] = body
         result = []
         for frame, data in zip(frames, bodies, strict=True):
-            raw = decompress(data or b"", frame.raw, where=frame.where)
+            raw = decompress(data or b"", frame.raw, most=frame.most, where=frame.where)
             if frame.digest is not None and short_digest(raw) != frame.digest:
                 raise FormatError("a frame does not match the digest in its table", where=frame.where)
             result.append(raw)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import stat
 import sys
 import time
 from collections.abc import Iterator
@@ -23,6 +24,8 @@ __all__ = ["JournalFile", "Leftover", "find_leftovers", "journal_directory", "re
 
 _SUFFIX = ".rpj"
 _UNNAMED = ".new"
+#: Neither links nor pipes are opened: nothing in the directory leads out of it, or keeps a reader waiting.
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 def journal_directory(storage: Storage) -> Path:
@@ -123,7 +126,7 @@ class Leftover(NamedTuple):
         try:
             for path in self.paths if sys.platform != "win32" else ():
                 try:
-                    fds.append(os.open(path, os.O_RDWR))
+                    fds.append(os.open(path, os.O_RDWR | _NO_LINK))
                 except OSError:
                     break
                 if not _take_lock(fds[-1]) or not os.fstat(fds[-1]).st_nlink:
@@ -178,8 +181,20 @@ def _sync_directory(path: Path) -> None:
 
 @contextmanager
 def _mapped(path: Path) -> Iterator[bytes]:
-    """The bytes of a file, not read before they are looked at: a journal may be of any size."""
-    with path.open("rb") as file:
+    """The bytes of a journal, not read before they are looked at: it may be of any size.
+
+    Raises `JournalError` for what is no plain file of this directory, or unreadable.
+    """
+    if not stat.S_ISREG(os.lstat(path).st_mode):
+        # A link could lead anywhere, and a pipe keeps its reader waiting.
+        raise JournalError(f"the journal {path} is not a plain file")
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise JournalError(f"cannot read the journal {path}: {error.strerror}") from None
+    with file:
         if not os.fstat(file.fileno()).st_size:
             yield b""
             return
@@ -194,7 +209,7 @@ def _unlocked(path: Path) -> Iterator[bool]:
         yield True
         return
     try:
-        fd = os.open(path, os.O_RDONLY)
+        fd = os.open(path, os.O_RDONLY | _NO_LINK)
     except OSError:
         yield True
         return
@@ -215,21 +230,23 @@ def _locked(path: Path) -> bool:
         return not free
 
 
-def find_leftovers(directory: Path) -> tuple[list[Leftover], list[tuple[Path, FormatError]]]:
+def find_leftovers(directory: Path) -> tuple[list[Leftover], list[tuple[Path, FormatError | JournalError]]]:
     """Return the journals of recorders that are gone, and those that cannot be read."""
     writers: dict[str, Leftover] = {}
-    broken: list[tuple[Path, FormatError]] = []
+    broken: list[tuple[Path, FormatError | JournalError]] = []
     for path in sorted(directory.glob(f"*{_SUFFIX}")) if directory.is_dir() else ():
         if _locked(path):
             continue
         try:
             with _mapped(path) as data:
                 head, _ = read_journal(data, where=str(path))
-        except FormatError as error:
+            if path.name != f"{head.writer}-{head.number:06d}{_SUFFIX}":
+                raise FormatError("a journal under another name than its head gives it", where=str(path))
+        except FileNotFoundError:
+            continue  # recovered meanwhile
+        except (FormatError, JournalError) as error:
             broken.append((path, error))
             continue
-        except (FileNotFoundError, PermissionError):
-            continue  # recovered meanwhile, or another user's
         writers.setdefault(head.writer, Leftover(head, [])).paths.append(path)
     return list(writers.values()), broken
 
@@ -237,8 +254,11 @@ def find_leftovers(directory: Path) -> tuple[list[Leftover], list[tuple[Path, Fo
 def remove_unnamed(directory: Path) -> None:
     """Remove files of recorders that died before their journal had a head, and so before any `append`."""
     for path in directory.glob(f"*{_UNNAMED}") if directory.is_dir() else ():
+        if path.is_symlink():
+            path.unlink(missing_ok=True)
+            continue
         with _unlocked(path) as free:
-            if free:
+            if free and path.is_file():
                 path.unlink(missing_ok=True)
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from replaypack._read.cache import Cache
 from replaypack._read.index import SegmentIndex
 from replaypack._read.packs import Frame, PackReader
+from replaypack.errors import FormatError
 from replaypack.format.frame import Compressor
 from replaypack.format.manifest import PackRef, Segment
 from replaypack.format.pack import Origin
@@ -88,6 +89,10 @@ class _Source:
 
 def _renumber(rows: bytes, at: int, width: int, packs: Sequence[int]) -> bytes:
     out = bytearray(rows)
+    for start in range(at, len(out), width):
+        named = int.from_bytes(out[start : start + 4], "big")
+        if named >= len(packs):
+            raise FormatError(f"a table names pack {named} of {len(packs)}", where="page")
     if len(packs) <= 256 and max(packs) < 256:
         # One column, translated in one call: nearly always.
         table = bytes(packs) + bytes(256 - len(packs))

@@ -9,7 +9,7 @@ from blake3 import blake3
 
 from replaypack.errors import FormatError, ObjectMissingError, ObjectTooShortError
 from replaypack.format.digests import short_digest
-from replaypack.format.frame import MAX_FRAME, decompress
+from replaypack.format.frame import MAX_COMPRESSED, decompress
 from replaypack.format.manifest import PackRef
 from replaypack.format.names import pack_key_of
 from replaypack.format.pack import HEADER, TRAILER_SIZE, FrameInfo, FrameKind, Toc, check_header, parse_toc
@@ -23,8 +23,6 @@ __all__ = ["PackChecker"]
 _TAIL = 64 << 10
 _CHUNK = 8 << 20
 _TOCS = 64
-#: More than zstd can make of the largest frame.
-_MAX_COMPRESSED = MAX_FRAME + (MAX_FRAME >> 7) + 1024
 
 
 class PackChecker:
@@ -128,7 +126,7 @@ class PackChecker:
             hasher.update(chunk)
             buffer += chunk
             while frame is not None and (
-                frame.offset + frame.length <= start + len(buffer) or frame.length > _MAX_COMPRESSED
+                frame.offset + frame.length <= start + len(buffer) or frame.length > MAX_COMPRESSED
             ):
                 problem = _frame_problem(frame, bytes(buffer[frame.offset - start :][: frame.length]))
                 if problem is not None:
@@ -146,7 +144,7 @@ class PackChecker:
 
 
 def _frame_problem(frame: FrameInfo, data: bytes) -> str | None:
-    if frame.length > _MAX_COMPRESSED:
+    if frame.length > MAX_COMPRESSED:
         return f"{frame.length} bytes are more than a frame may have"
     try:
         raw = decompress(data, frame.raw)

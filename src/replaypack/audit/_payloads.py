@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from blake3 import blake3
 
-from replaypack._read.index import Found
+from replaypack._read.index import Found, check_proportion
 from replaypack.canonical import key_digest
 from replaypack.errors import CanonicalizationError, FormatError, ObjectMissingError, ObjectTooShortError
 from replaypack.format.base64 import encode_base64
@@ -114,6 +114,9 @@ class PayloadChecker:
         size = sum(map(output_length, ranges))
         if size != ref.size:
             raise _Mismatch(f"its recipe makes {size} bytes, the row names {ref.size}")
+        if size > self._recording.blob_limit:
+            frames = self._recording._index.literal_entries([(item.offset, item.length) for item in ranges])
+            check_proportion([frame for _, frame in frames], size, self._recording.blob_limit, where="payload")
         hasher = blake3()
         keep = size <= _DECODED
         kept: list[bytes] = []

@@ -37,6 +37,7 @@ __all__ = ["RowChecker"]
 
 _GONE = (FormatError, ObjectMissingError, ObjectTooShortError)
 _AHEAD = 8
+_AHEAD_BYTES = 16 << 20
 _LISTED = 4096
 _RESPONSE = 2
 
@@ -125,7 +126,7 @@ class RowChecker:
                 self._lost.add(position, entry.first)
             position = entry.first + entry.items
             batch.append(entry)
-            if len(batch) == _AHEAD:
+            if len(batch) == _AHEAD or sum(item.raw for item in batch) > _AHEAD_BYTES:
                 yield from self._batch(number, batch, report)
                 batch = []
         yield from self._batch(number, batch, report)
@@ -149,7 +150,9 @@ class RowChecker:
                 raise FormatError("a table names a pack that the manifest does not")
         except _GONE:
             loaded = [None] * len(entries)
-        for entry, frame, ready in zip(entries, frames, loaded, strict=True):
+        loaded.reverse()
+        for entry, frame in zip(entries, frames, strict=True):
+            ready = loaded.pop()
             if ready is not None:
                 yield from self._frame(entry, ready, report)
                 continue
@@ -184,6 +187,13 @@ class RowChecker:
                     self._lost.add(entry.first + number, entry.first + number + 1)
                     yield fault("row.corrupted", frame.where, f"record {entry.first + number}: {error.detail}")
             else:
+                if not number and row.seq != entry.first:
+                    # Another frame than its table says. It is not looked into: a table can name it any number of times.
+                    if report:
+                        self._lost.add(entry.first, entry.first + entry.items)
+                        message = f"the frame begins with record {row.seq}, its table says {entry.first}"
+                        yield fault("row.order", frame.where, message)
+                    return
                 yield entry, Found(row, data, inline, frame, number)
         if report and frame.count != entry.items:
             yield fault("row.order", frame.where, f"the frame has {frame.count} records, its table says {entry.items}")

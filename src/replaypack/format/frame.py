@@ -9,10 +9,12 @@ import zstandard
 
 from replaypack.errors import FormatError
 
-__all__ = ["MAX_FRAME", "Compressor", "decompress"]
+__all__ = ["MAX_COMPRESSED", "MAX_FRAME", "Compressor", "decompress"]
 
 #: The most bytes a frame may decompress to. Writers stay far below; readers refuse more before allocating.
 MAX_FRAME = 64 << 20
+#: More than zstd can make of the largest frame.
+MAX_COMPRESSED = MAX_FRAME + (MAX_FRAME >> 7) + 1024
 
 
 class Compressor:
@@ -57,10 +59,13 @@ class Compressor:
 _local = threading.local()
 
 
-def decompress(frame: bytes | memoryview, raw_size: int | None = None, *, where: str = "frame") -> bytes:
+def decompress(
+    frame: bytes | memoryview, raw_size: int | None = None, *, most: int = MAX_FRAME, where: str = "frame"
+) -> bytes:
     """Decompress one whole zstd frame.
 
-    ``raw_size`` (bytes), where the caller knows it, must be what the frame says of itself. The size is
+    ``raw_size`` (bytes), where the caller knows it, must be what the frame says of itself, which may be ``most``
+    (bytes). The size is
     checked before anything is allocated. Raises `FormatError` (``corrupted``) for anything else than
     exactly one sound frame that names its size.
     """
@@ -72,8 +77,8 @@ def decompress(frame: bytes | memoryview, raw_size: int | None = None, *, where:
         raise FormatError("a zstd frame does not name its size", where=where)
     if not size:
         raise FormatError("a zstd frame is empty", where=where)
-    if size > MAX_FRAME or (raw_size is not None and size != raw_size):
-        wanted = f"{raw_size}" if raw_size is not None else f"at most {MAX_FRAME}"
+    if size > most or (raw_size is not None and size != raw_size):
+        wanted = f"{raw_size}" if raw_size is not None and raw_size <= most else f"at most {most}"
         raise FormatError(f"a zstd frame says it holds {size} bytes, not {wanted}", where=where)
     decompressor = getattr(_local, "decompressor", None)
     if decompressor is None:

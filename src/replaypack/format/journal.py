@@ -7,22 +7,29 @@ leaves at most one entry cut off, at the end, whose `append` never returned.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from replaypack.errors import FormatError
+from replaypack.errors import FormatError, InvalidNameError
 
-from .digests import digest
+from .digests import SHORT_SIZE, digest
+from .manifest import Content, content_problem
+from .names import check_name
 from .record_frame import Entry, decode_entry, encode_entry
+from .table import INLINE_SPACE
 
 __all__ = ["JOURNAL_VERSION", "JournalHead", "JournalRecord", "encode_head", "encode_record", "read_journal"]
 
 JOURNAL_VERSION = 1
 _HEAD = Struct("<I8s")
 _MAGIC = b"RPKJRNL\n"
+_WRITER = re.compile(r"[0-9a-f]{16}")
+_PACK = re.compile(r"[0-9a-f]{64}")
+_U32 = 1 << 32
 
 
 class JournalHead(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -39,7 +46,7 @@ class JournalHead(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     archive: str
     name: str
     revision: int
-    claim: str
+    claim: Literal["create", "append", "replace"]
     writer: str
     number: int
     first: int
@@ -105,7 +112,39 @@ def read_journal(data: bytes, *, where: str = "journal") -> tuple[JournalHead, I
             reason="future_version" if head.version > JOURNAL_VERSION else "unmigratable",
             where=where,
         )
+    problem = _problem(head)
+    if problem:
+        raise FormatError(f"the head of a journal is unsound: {problem}", where=where)
     return head, _records(bodies, where)
+
+
+def _problem(head: JournalHead) -> str | None:
+    """What is wrong with a head. Its name and writer become keys of objects, its numbers entries of tables."""
+    try:
+        check_name(head.name)
+        content = msgspec.convert(head.content, Content)
+    except (InvalidNameError, msgspec.ValidationError, RecursionError) as error:
+        return str(error)
+    if not _WRITER.fullmatch(head.writer):
+        return "its writer id is malformed"
+    if not 0 < head.revision < 10**8 or head.number < 0 or not 0 <= head.first <= 1 << 48:
+        return "a number is out of its bounds"
+    if not (0 <= head.literals <= INLINE_SPACE and 0 <= head.inlines <= INLINE_SPACE):
+        return "the literals end beyond their address space"
+    end = None
+    for first, raw, items, short, pack, size, _, offset, length in head.external:
+        if (
+            (first != end and end is not None)
+            or not 0 <= first < INLINE_SPACE
+            or not 0 < items <= raw < _U32
+            or len(short) != SHORT_SIZE
+            or not _PACK.fullmatch(pack)
+            or not 0 < size < _U32
+            or not (offset >= 0 and length > 0 and offset + length <= size)
+        ):
+            return "a frame of another recording is malformed"
+        end = first + items
+    return content_problem(content)
 
 
 def _records(bodies: Iterator[bytes], where: str) -> Iterator[JournalRecord]:

@@ -20,12 +20,13 @@ from replaypack.errors import CanonicalizationError, FormatError
 
 from .digests import SHORT_SIZE, digest
 from .merkle import MerkleTree
-from .table import TABLES, Root, TableShape
+from .table import INLINE_SPACE, TABLES, Root, TableShape
 from .versions import CURRENT_VERSION, FORMAT, check_features, parse_document
 
 __all__ = [
     "INLINE_LIMIT",
     "MAX_MANIFEST",
+    "MAX_PACK_PAGES",
     "NEAR_LIMIT",
     "PACKS_PER_PAGE",
     "Cause",
@@ -41,6 +42,7 @@ __all__ = [
     "TableRef",
     "check_metadata",
     "content_digest_of",
+    "content_problem",
     "error_note",
     "encode_manifest",
     "encode_pack_page",
@@ -61,6 +63,10 @@ _MAX_NOTE = 4096
 NEAR_LIMIT = 256 << 10
 #: The largest root that stands in a page (bytes).
 MAX_ROOT = 64 << 20
+#: Sequence numbers have 48 bits, and so have offsets of literals, half of them for inline responses.
+_MAX_RECORDS = 1 << 48
+#: Keys of revisions have eight digits.
+_MAX_REVISION = 10**8 - 1
 
 State = Literal["open", "sealed", "incomplete"]
 Cause = Literal[
@@ -297,7 +303,7 @@ def parse_manifest(data: bytes, *, where: str = "manifest") -> Manifest:
     except (msgspec.ValidationError, RecursionError) as error:
         raise FormatError(f"a manifest has an unsound member: {error}", where=where) from None
     content_digest = digest(canonical_json(document["content"])).hex()
-    problem = _content_problem(content) or _storage_problem(content, storage)
+    problem = content_problem(content) or _storage_problem(content, storage)
     if problem:
         raise FormatError(problem, where=where)
     return Manifest(content, storage, data, own, content_digest)
@@ -314,7 +320,8 @@ def _is_time(text: str) -> bool:
     return True
 
 
-def _content_problem(content: Content) -> str | None:
+def content_problem(content: Content) -> str | None:
+    """What is wrong with the members of ``content`` by themselves."""
     if not _HEX16.fullmatch(content.id) or not _HEX32.fullmatch(content.merkle_root):
         return "the recording id or the Merkle root is not a digest"
     for reference in (content.extends, content.derived_from):
@@ -322,16 +329,18 @@ def _content_problem(content: Content) -> str | None:
             return "a reference to another recording is not a content digest"
     if not _is_time(content.started):
         return f"the start {content.started!r} is not a time"
-    if content.records < 0 or any(count <= 0 for count in content.counts.values()):
-        return "a count is negative or zero"
+    if not 0 <= content.records <= _MAX_RECORDS or any(count <= 0 for count in content.counts.values()):
+        return "a count is negative, zero or beyond its limit"
     if sum(content.counts.values()) != content.records:
         return "the counts by kind do not add up to the records"
     return None
 
 
 def _storage_problem(content: Content, storage: Storage) -> str | None:
-    if storage.revision < 1 or min(storage.checkpoint, storage.literals, storage.inlines) < 0:
+    if not 0 < storage.revision <= _MAX_REVISION or min(storage.checkpoint, storage.literals, storage.inlines) < 0:
         return "a number is out of its bounds"
+    if max(storage.literals, storage.inlines) > INLINE_SPACE:
+        return "the literals end beyond their address space"
     if not _HEX8.fullmatch(storage.writer) or not _is_time(storage.created):
         return "the writer id or the time of writing is malformed"
     if (storage.claim is not None) != (storage.cause in ("claim", "checkpoint")):
@@ -343,7 +352,9 @@ def _storage_problem(content: Content, storage: Storage) -> str | None:
             return "a pack is malformed"
     if storage.pack_pages and storage.packs:
         return "packs stand both in the manifest and in pages"
-    if any(not _page_sound(page) for page in storage.pack_pages):
+    if len(storage.pack_pages) > MAX_PACK_PAGES:
+        return f"there are more than {MAX_PACK_PAGES} pages of packs"
+    if any(not _page_sound(page) or page.raw > PACKS_PER_PAGE * _PACK.size for page in storage.pack_pages):
         return "a page of packs is malformed"
     if len(storage.merkle_edge) != content.records.bit_count() or any(
         not _HEX32.fullmatch(node) for node in storage.merkle_edge
@@ -354,6 +365,10 @@ def _storage_problem(content: Content, storage: Storage) -> str | None:
     if storage.tombstones or storage.withheld:
         return "tombstones and withheld bytes are not defined yet"
     return _segments_problem(content, storage)
+
+
+#: Entries of a table for each record of its segment, at most. Literals may be any number: a blob may have many frames.
+_MOST_ENTRIES = {"keys": 1, "records": 1, "literals": _MAX_RECORDS, "blobs": 3}
 
 
 def _segments_problem(content: Content, storage: Storage) -> str | None:
@@ -373,6 +388,8 @@ def _segments_problem(content: Content, storage: Storage) -> str | None:
             table = segment.table(shape)
             if table.count < 0 or (table.root is None) == (table.page is None):
                 return f"the table {shape.name} is malformed"
+            if table.count > _MOST_ENTRIES[shape.name] * segment.count:
+                return f"the table {shape.name} has more entries than the segment can have"
             if table.page is not None and not _page_sound(table.page):
                 return f"the root page of {shape.name} is malformed"
         near = segment.near
@@ -415,6 +432,7 @@ def read_root(shape: TableShape, ref: TableRef, page: bytes | None, *, where: st
 #: Entries of a page of packs: digest, size.
 _PACK = _Struct(">32sI")
 PACKS_PER_PAGE = 1820
+MAX_PACK_PAGES = 1024
 
 
 def encode_pack_page(packs: list[PackRef]) -> bytes:
@@ -426,4 +444,7 @@ def parse_pack_page(ref: PageRef, raw: bytes, *, where: str) -> list[PackRef]:
     """Check and decode a page of packs."""
     if len(raw) != ref.raw or digest(raw)[:SHORT_SIZE].hex() != ref.digest or len(raw) % _PACK.size:
         raise FormatError("a page of packs does not match its digest", where=where)
-    return [PackRef(name.hex(), size) for name, size in _PACK.iter_unpack(raw)]
+    packs = [PackRef(name.hex(), size) for name, size in _PACK.iter_unpack(raw)]
+    if not all(pack.size for pack in packs):
+        raise FormatError("a page of packs names an empty pack", where=where)
+    return packs

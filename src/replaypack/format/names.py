@@ -12,6 +12,7 @@ __all__ = [
     "MARKER",
     "Locator",
     "check_name",
+    "is_name",
     "latest_key",
     "open_key",
     "pack_key_of",
@@ -62,6 +63,15 @@ def check_name(name: str) -> str:
         if segment.split(".")[0].lower() in _DEVICES:
             raise refuse(f"the segment {segment!r} is a device name on Windows")
     return name
+
+
+def is_name(name: str) -> bool:
+    """Whether ``name`` may name a recording."""
+    try:
+        check_name(name)
+    except InvalidNameError:
+        return False
+    return True
 
 
 def parse_locator(text: str) -> Locator:

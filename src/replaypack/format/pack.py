@@ -19,6 +19,7 @@ from .table import Location
 
 __all__ = [
     "HEADER",
+    "MAX_EXTERNAL",
     "MAX_PACK",
     "PACK_VERSION",
     "TRAILER_SIZE",
@@ -47,6 +48,8 @@ _TRAILER = Struct("<II16s8s")
 TRAILER_SIZE = _TRAILER.size
 HEADER = _SKIP.pack(_SKIPPABLE, _HEAD.size) + _HEAD.pack(_MAGIC, PACK_VERSION, 0, 0)
 _MAX_TOC = 64 << 20
+#: The most external frames that one pack may name.
+MAX_EXTERNAL = 1 << 16
 
 
 class FrameKind:
@@ -102,6 +105,26 @@ class Toc(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     frames: list[FrameInfo]
     origins: list[Origin]
     external: list[External]
+
+
+class _Counts(msgspec.Struct, frozen=True):
+    """A table of contents that is not looked into."""
+
+    frames: msgspec.Raw
+    origins: msgspec.Raw
+    external: msgspec.Raw
+
+
+_COUNTS = msgspec.msgpack.Decoder(_Counts)
+
+
+def _array_length(raw: msgspec.Raw) -> int:
+    """How many items a MessagePack array says it has; 0 for anything else, which decoding it then refuses."""
+    head = bytes(memoryview(raw)[:5])
+    if head[0] & 0xF0 == 0x90:
+        return head[0] & 15
+    size = {0xDC: 2, 0xDD: 4}.get(head[0], 0)
+    return int.from_bytes(head[1 : 1 + size], "big")
 
 
 class PackBuilder:
@@ -178,7 +201,15 @@ def parse_toc(body: bytes, raw_size: int, digest: bytes, pack_size: int, *, wher
     if short_digest(raw) != digest:
         raise FormatError("the table of contents does not match its digest", where=where)
     try:
+        counts = _COUNTS.decode(raw)
+        # A frame takes ten bytes of the pack at least; without a check zeros that compress to nothing fill the memory.
+        if _array_length(counts.frames) > pack_size // 10 or _array_length(counts.external) > MAX_EXTERNAL:
+            raise FormatError("the table of contents has more entries than the pack can", where=where)
+        if _array_length(counts.origins) > max(1, _array_length(counts.frames)):
+            raise FormatError("the table of contents has more origins than frames", where=where)
         toc = msgspec.msgpack.decode(raw, type=Toc)
+    except FormatError:
+        raise
     except (msgspec.MsgspecError, ValueError, RecursionError) as problem:
         raise FormatError(f"the table of contents does not parse: {problem}", where=where) from None
     end = pack_size - TRAILER_SIZE - len(body) - _SKIP.size

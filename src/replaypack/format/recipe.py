@@ -18,6 +18,8 @@ from .varint import append_uvarint, read_uvarint, uvarint
 
 __all__ = [
     "BASE64",
+    "BLOB_LIMIT",
+    "BLOB_RATIO",
     "MAX_RANGES",
     "UNPADDED",
     "URLSAFE",
@@ -40,6 +42,11 @@ _FLAGS = BASE64 | URLSAFE | UNPADDED
 #: The most ranges a recipe may have. Writers store bytes anew long before; readers refuse more.
 MAX_RANGES = 1 << 16
 _MAX_OFFSET = 1 << 48
+#: The same literals may stand in a blob as often as it has ranges, and zeros compress to nothing: a few kilobytes can
+#: name gigabytes. Readers put a blob together that, like the raw bytes of the frames that it lies in, has at most
+#: `BLOB_LIMIT` bytes, or at most `BLOB_RATIO` for each compressed byte of those frames.
+BLOB_LIMIT = 64 << 20
+BLOB_RATIO = 1024
 
 
 class Range(NamedTuple):

@@ -7,10 +7,11 @@ of the stored row, bytes of its recipes, and 1 + bytes of the inline response (0
 
 from __future__ import annotations
 
+import sys
 import threading
+from array import array
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
-from struct import unpack
 from typing import NamedTuple
 
 from replaypack.errors import FormatError
@@ -21,7 +22,9 @@ from .table import transpose, untranspose
 from .varint import read_uvarint, uvarint
 
 __all__ = [
+    "MAX_FRAME_PARTS",
     "MAX_FRAME_RANGES",
+    "MAX_FRAME_RECORDS",
     "Entry",
     "RecordFrame",
     "decode_entry",
@@ -33,7 +36,13 @@ __all__ = [
 
 #: The most ranges that the recipes of one record frame may resolve to, all together. Runs multiply: without
 #: a limit a frame of a few kilobytes could fill any memory.
-MAX_FRAME_RANGES = 1 << 24
+MAX_FRAME_RANGES = 1 << 22
+#: The most parts that those recipes may be written down in, and the most records of a frame. Zeros compress to
+#: nothing: without a limit a few kilobytes could hold millions of either.
+MAX_FRAME_PARTS = 1 << 19
+MAX_FRAME_RECORDS = 1 << 16
+#: A record has recipes of its request, its identity and its response at most.
+_MAX_RECIPES = 3
 _SIZES = 12
 
 
@@ -98,10 +107,11 @@ class RecordFrame:
         self.raw = raw
         self.where = where
         count, pos = read_uvarint(raw, 0)
-        if not 0 < count <= (len(raw) - pos) // _SIZES:
+        if not 0 < count <= min(MAX_FRAME_RECORDS, (len(raw) - pos) // _SIZES):
             raise FormatError(f"a frame of {len(raw)} bytes cannot hold {count} records", where=where)
-        sizes = untranspose(raw[pos : pos + count * _SIZES], _SIZES)
-        numbers = unpack(f">{3 * count}I", sizes)
+        numbers = array("I", untranspose(raw[pos : pos + count * _SIZES], _SIZES))
+        if sys.byteorder == "little":
+            numbers.byteswap()
         marks = numbers[2::3]
         start = pos + count * _SIZES
         row_ends = list(accumulate(numbers[0::3], initial=start))
@@ -115,14 +125,12 @@ class RecordFrame:
         # Recipes refer to recipes before them: they are resolved once, in order, as far as needed.
         self._walked: list[list[list[Range]]] = []
         self._recipe_ranges: list[list[Range]] = []
-        self._resolved = 0
+        self._resolved = self._parts = 0
+        self._broken: str | None = None
+        #: What whoever keeps the frame knows it by.
+        self.token: object = None
         # Frames are cached and shared between threads; two walks at a time would count recipes twice.
         self._lock = threading.Lock()
-
-    @property
-    def memory(self) -> int:
-        """About how many bytes of memory it takes: its own and four numbers a record."""
-        return len(self.raw) + 160 * self.count
 
     def entry(self, number: int) -> Entry:
         """Return record ``number`` (from 0) of the frame, not parsed. Raises `FormatError`."""
@@ -151,9 +159,18 @@ class RecordFrame:
         if not 0 <= number < self.count:
             raise FormatError(f"there is no record {number} among {self.count}", where=self.where)
         with self._lock:
-            return self._walk(number)
+            if number >= len(self._walked):
+                if self._broken is not None:
+                    raise FormatError(self._broken, where=self.where)
+                try:
+                    self._walk(number)
+                except FormatError as error:
+                    # What stands behind counts back over this place: it cannot be told, and is not tried again.
+                    self._broken = error.detail
+                    raise
+            return self._walked[number]
 
-    def _walk(self, number: int) -> list[list[Range]]:
+    def _walk(self, number: int) -> None:
         _, ends, _, _ = self._ends
         while len(self._walked) <= number:
             at = len(self._walked)
@@ -163,6 +180,9 @@ class RecordFrame:
             cursor = 0
             while cursor < len(data):
                 ops, cursor = parse_ops(data, cursor, where=self.where)
+                self._parts += len(ops)
+                if self._parts > MAX_FRAME_PARTS or len(own) == _MAX_RECIPES:
+                    raise FormatError("a frame has more recipes, or parts of recipes, than one may", where=self.where)
                 ranges = resolve(ops, self._recipe_ranges, where=self.where)
                 self._resolved += len(ranges)
                 if self._resolved > MAX_FRAME_RANGES:
@@ -170,7 +190,11 @@ class RecordFrame:
                 self._recipe_ranges.append(ranges)
                 own.append(ranges)
             self._walked.append(own)
-        return self._walked[number]
+
+    @property
+    def weight(self) -> int:
+        """About how many bytes it takes, with the recipes resolved so far."""
+        return len(self.raw) + 160 * self.count + 8 * self._resolved + 150 * self._parts
 
     def range_count(self) -> int:
         """How many ranges the recipes of all records resolve to."""

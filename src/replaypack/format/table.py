@@ -7,7 +7,6 @@ agree in most columns, and zstd sees that only when the columns lie together.
 
 from __future__ import annotations
 
-import itertools
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
@@ -217,6 +216,8 @@ class KeyPage:
             raise FormatError("a page of keys does not match its digest", where=where)
         self.where = where
         self.rows = untranspose(raw[:split], KEYS.width)
+        if (len(raw) - split) // _REF.size > count:
+            raise FormatError(f"a page of {count} keys names more frames than that", where=where)
         refs = untranspose(raw[split:], _REF.size)
         self.frames = [
             FrameRef(high << 32 | low, Location(pack, offset, length), short)
@@ -225,6 +226,11 @@ class KeyPage:
         self.firsts = [ref.first for ref in self.frames]
         if any(a >= b for a, b in zip(self.firsts, self.firsts[1:], strict=False)):
             raise FormatError("the frames of a page of keys are not in order", where=where)
+
+    @staticmethod
+    def largest(count: int) -> int:
+        """The most bytes that a page of ``count`` entries can have: each in another frame."""
+        return count * (KEYS.width + _REF.size)
 
     def frame_of(self, seq: int) -> FrameRef:
         """The frame that holds record ``seq``."""
@@ -264,13 +270,20 @@ class Root:
         pages = -(-count // shape.page_entries)
         if len(data) != pages * shape.fence.size:
             raise FormatError(f"a root of {len(data)} bytes does not fit {count} entries of {shape.name}", where=where)
-        fences, digests, locations = [], [], []
+        fences: list[bytes] = []
+        digests, locations = [], []
+        last = b""
         for fence, digest, *location in shape.fence.iter_unpack(data):
+            # Looked at one by one: a root that repeats itself compresses to nothing, and would fill the memory.
+            if fence <= last and fences:
+                raise FormatError(f"the fences of {shape.name} are not in order", where=where)
+            last = fence
             fences.append(fence)
             digests.append(digest)
             locations.append(Location(*location))
-        if any(a >= b for a, b in itertools.pairwise(fences)):
-            raise FormatError(f"the fences of {shape.name} are not in order", where=where)
+        if len(set(digests)) != len(digests):
+            # Pages begin with different fences, so that no two are the same.
+            raise FormatError(f"a page of {shape.name} stands in its root twice", where=where)
         return cls(shape, count, fences, digests, locations)
 
     def page_count(self, page: int) -> int:

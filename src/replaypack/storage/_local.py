@@ -150,7 +150,9 @@ class LocalStorage(Storage):
     @contextmanager
     def _open(self, operation: str, key: str) -> Iterator[int]:
         with self._translated(operation, key):
-            descriptor = os.open(self._path(key), os.O_RDONLY | getattr(os, "O_BINARY", 0))
+            # A pipe in the directory would keep its reader waiting; files do not care.
+            flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
+            descriptor = os.open(self._path(key), flags)
             try:
                 yield descriptor
             finally:
