@@ -106,6 +106,12 @@ def run_on_terminal(*arguments: str, typed: str = "") -> Result:
     return Result(process.wait(60), text, "")
 
 
+@pytest.fixture(autouse=True)
+def _own_journals(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Journals of remote archives away from the user's, and from those of test runs beside this one."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+
+
 @pytest.fixture(scope="session")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Three recordings: mixed values and canaries, an appended one, and an incomplete one."""
