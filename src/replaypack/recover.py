@@ -22,7 +22,7 @@ from ._write.segment import PACK_TARGET, SegmentBuilder
 from .errors import ConflictError, FormatError, JournalError, ReplaypackError
 from .format.frame import MAX_FRAME
 from .format.journal import JournalHead, JournalRecord
-from .format.manifest import Content, Manifest, PackRef, parse_manifest
+from .format.manifest import Content, Manifest, PackRef, content_problem, parse_manifest
 from .format.merkle import leaf_hash
 from .format.names import open_key, revision_key
 from .format.record_frame import MAX_FRAME_RECORDS, Entry, encode_frame
@@ -75,7 +75,7 @@ def recover_leftover(archive: Archive, leftover: Leftover, *, keep_journals: boo
         _drop(leftover, keep_journals)
         return Recovered(head.name, done.content.records, 0, journal, None)
     base = _published(archive, leftover)
-    template = msgspec.convert(head.content, Content)
+    template = _template(head, journal)
     records = base.content.records if base is not None else 0
     publisher = _publisher(archive, leftover, template, base)
     rebuilt = _Rebuilt(publisher, base)
@@ -102,6 +102,18 @@ def recover_leftover(archive: Archive, leftover: Leftover, *, keep_journals: boo
         raise JournalError(f"the store shows {len(check)} records of {name!r}, not {rebuilt.tree.count}")
     _drop(leftover, keep_journals)
     return Recovered(name, rebuilt.tree.count, rebuilt.tree.count - before, journal, None)
+
+
+def _template(head: JournalHead, where: str) -> Content:
+    """The content that a journal continues."""
+    try:
+        content = msgspec.convert(head.content, Content)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise FormatError(f"the content in a journal has an unsound member: {error}", where=where) from None
+    problem = content_problem(content)
+    if problem:
+        raise FormatError(f"the content in a journal is unsound: {problem}", where=where)
+    return content
 
 
 def _drop(leftover: Leftover, keep: bool) -> None:
