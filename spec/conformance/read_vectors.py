@@ -161,6 +161,17 @@ def journal(case: Case) -> None:
     head = rpk.unpack(bodies[0])
     need(head["version"] <= 1, "version", "format.future_version")
     need(head["version"] == 1, "version", "format.unmigratable")
+    try:
+        check_name(head["name"])
+    except Refused:
+        raise Refused("format.corrupted", "name") from None
+    need(re.fullmatch("[0-9a-f]{16}", head["writer"]), "writer")
+    need(head["claim"] in ("create", "append", "replace") and 0 < head["revision"] < 10**8, "claim")
+    need(head["number"] >= 0 and 0 <= head["first"] <= 1 << 48, "numbers")
+    need(0 <= head["literals"] <= 1 << 47 and 0 <= head["inlines"] <= 1 << 47, "numbers")
+    for _first, raw_size, items, short, pack, size, _, offset, length in head["external"]:
+        need(re.fullmatch("[0-9a-f]{64}", pack) and len(short) == 16, "external")
+        need(0 < items <= raw_size and offset >= 0 and length > 0 and offset + length <= size, "external")
     found = []
     for body in bodies[1:]:
         need(body and body[0] < 2, "flags")

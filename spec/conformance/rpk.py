@@ -18,7 +18,9 @@ from blake3 import blake3
 
 MAX_FRAME = 64 << 20
 MAX_RANGES = 1 << 16
-MAX_FRAME_RANGES = 1 << 24
+MAX_FRAME_RANGES = 1 << 22
+MAX_FRAME_PARTS = 1 << 19
+MAX_FRAME_RECORDS = 1 << 16
 SKIPPABLE = 0x184D2A5B
 
 
@@ -242,14 +244,14 @@ Recipes = list[list[tuple[int, int, int]]]
 def split_records(raw: bytes) -> list[tuple[bytes, bytes | None, Recipes]]:
     """(whole row, inline response, resolved recipes) of each record of a frame."""
     count, at = uvarint(raw, 0)
-    need(0 < count <= (len(raw) - at) // 12, "number of records")
+    need(0 < count <= min(MAX_FRAME_RECORDS, (len(raw) - at) // 12), "number of records")
     matrix = raw[at : at + 12 * count]
     sizes = [struct.unpack(">III", matrix[number::count]) for number in range(count)]
     row_at = at + 12 * count
     recipes_at = row_at + sum(size[0] for size in sizes)
     inline_at = recipes_at + sum(size[1] for size in sizes)
     need(inline_at + sum(max(0, size[2] - 1) for size in sizes) == len(raw), "the records do not fill their frame")
-    total = 0
+    total = parts = 0
     earlier: Recipes = []
     found = []
     for row_size, recipes_size, mark in sizes:
@@ -262,6 +264,8 @@ def split_records(raw: bytes) -> list[tuple[bytes, bytes | None, Recipes]]:
         need(inline is None or (len(inline) < 4096 and len(inline) == fields[14]), "inline response of another size")
         own, cursor = [], 0
         while cursor < len(recipes):
+            parts += uvarint(recipes, cursor)[0]
+            need(parts <= MAX_FRAME_PARTS and len(own) < 3, "too many recipes")
             ranges, cursor = parse_recipe(recipes, cursor, earlier)
             total += len(ranges)
             need(total <= MAX_FRAME_RANGES, "too many ranges in a frame")
@@ -291,6 +295,8 @@ def parse_pack(data: bytes) -> dict[str, Any]:
         need(len(frame_digest) == 16 and first >= 0 and count >= 0, "frame")
         need(origin is None or 0 <= origin < len(toc["origins"]), "origin")
         at += size
+    need(len(toc["frames"]) <= len(data) // 10 and len(toc["external"]) <= 1 << 16, "size of the table of contents")
+    need(len(toc["origins"]) <= max(1, len(toc["frames"])), "more origins than frames")
     need(at == start - 8, "the frames do not fill the pack")
     need(all(len(r) == 16 and len(w) == 8 and isinstance(n, str) for r, w, n in toc["origins"]), "origins")
     for origin, _first, pack, _offset, _length, raw_bytes, count, frame_digest in toc["external"]:
@@ -315,7 +321,7 @@ def parse_key_page(raw: bytes, count: int, short: bytes) -> tuple[list[bytes], l
     """Entries of a page of keys, and the record frames they lie in: first record, pack, offset, length, digest."""
     split = 30 * count
     number = (len(raw) - split) // 34
-    need(len(raw) == split + 34 * number and number > 0 and digest(raw)[:16] == short, "page of keys")
+    need(len(raw) == split + 34 * number and 0 < number <= count and digest(raw)[:16] == short, "page of keys")
     entries = [raw[:split][item::count] for item in range(count)]
     frames = []
     for item in range(number):
@@ -338,4 +344,5 @@ def parse_root(table: int, count: int, data: bytes) -> list[tuple[bytes, bytes, 
     need(len(data) == -(-count // per_page) * (key + 28), "size of a root")
     pages = [tuple(item) for item in struct.iter_unpack(f">{key}s16sIII", data)]
     need(all(a[0] < b[0] for a, b in itertools.pairwise(pages)), "fences out of order")
+    need(len({page[1] for page in pages}) == len(pages), "a page twice in its root")
     return pages  # type: ignore[return-value]

@@ -88,24 +88,27 @@ def parse_manifest(data: bytes) -> dict[str, Any]:
     need(isinstance(content["metadata"], dict) and isinstance(content["recorded_by"], str), "metadata")
     for policy in (content["match"], content["redaction"]):
         members(policy, ["name", "version"])
-    need(integer(content["records"]) and isinstance(content["counts"], dict), "records")
+    need(integer(content["records"], 0, 1 << 48) and isinstance(content["counts"], dict), "records")
     need(all(integer(count, 1) for count in content["counts"].values()), "counts")
     need(sum(content["counts"].values()) == content["records"], "counts")
     need(storage["cause"] in CAUSES and storage["claim"] in (None, "create", "append", "replace"), "cause")
     need((storage["claim"] is not None) == (storage["cause"] in ("claim", "checkpoint")), "claim")
-    need(integer(storage["revision"], 1) and integer(storage["checkpoint"]) and integer(storage["literals"]), "numbers")
+    need(integer(storage["revision"], 1, 10**8 - 1) and integer(storage["checkpoint"]), "numbers")
+    need(integer(storage["literals"], 0, 1 << 47), "literals")
     need(hexdigits(storage["writer"], 8) and is_time(storage["created"]), "writer, time")
     need(storage["previous"] is None or hexdigits(storage["previous"], 32), "previous")
     need(all(len(p) == 2 and hexdigits(p[0], 32) and integer(p[1], 1, 2**32 - 1) for p in storage["packs"]), "packs")
     need(not (storage["packs"] and storage["pack_pages"]), "packs twice")
+    need(len(storage["pack_pages"]) <= 1024, "pages of packs")
     for page in storage["pack_pages"]:
         check_page(page)
+        need(page["raw"] <= 1820 * 36, "page of packs")
     need(all(hexdigits(node, 32) for node in storage["merkle_edge"]), "edge")
     edge = [bytes.fromhex(node) for node in storage["merkle_edge"]]
     need(root_of_edge(content["records"], edge).hex() == content["merkle_root"], "Merkle root")
     need(storage["tombstones"] == [] and storage["withheld"] == [], "not defined")
     first = inlines = 0
-    need(integer(storage["inlines"]), "inlines")
+    need(integer(storage["inlines"], 0, 1 << 47), "inlines")
     for segment in storage["segments"]:
         members(segment, "blobs count first inline_first keys literals near packs records".split())
         need(segment["first"] == first and integer(segment["count"], 1), "segments")
@@ -115,6 +118,8 @@ def parse_manifest(data: bytes) -> dict[str, Any]:
         limit = len(storage["packs"]) if not storage["pack_pages"] else 1 << 32
         need(all(integer(index, 0, limit - 1) for index in segment["packs"] or ()), "packs of a segment")
         need(segment["keys"]["count"] == segment["count"], "keys")
+        need(segment["records"]["count"] <= segment["count"], "records")
+        need(segment["blobs"]["count"] <= 3 * segment["count"], "blobs")
         for name, _, _ in TABLES.values():
             members(segment[name], ["count", "page", "root"])
             need((segment[name]["root"] is None) != (segment[name]["page"] is None), "root")

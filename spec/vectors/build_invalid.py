@@ -154,7 +154,7 @@ def record_frames() -> Vector:
     good = entry(rows_[0], [[Range(0, 7, 0)]], b"ok")
     multiply: list[list[Op]] = [[Range(0, 1, 0)] * 2]
     multiply += [[Run(1, 0, 2 << n), Run(1, 0, 2 << n)] for n in range(15)]
-    multiply += [[Run(1, 0, 1 << 16)]] * 257
+    multiply += [[Run(1, 0, 1 << 16)]] * 65
     large = encode_row(row(response_size=4096, response_encoding=3, response_digest=digest(bytes(4096))))
 
     def frame(*entries: Entry) -> bytes:
@@ -172,7 +172,10 @@ def record_frames() -> Vector:
         "inline response of 4096 bytes": frame(entry(large, [[]], bytes(4096))),
         "a recipe that is none": frame(Entry(good.row, b"\x01", b"ok")),
         "rows that are none": frame(Entry(b"\x91" * 60, b"", None)),
-        "recipes that multiply beyond 16777216 ranges": frame(good, entry(encode_row(row(1)), multiply, b"ok")),
+        "recipes that multiply beyond 4194304 ranges": frame(
+            *(entry(encode_row(row(n)), multiply[n * 3 : n * 3 + 3], b"ok") for n in range(27))
+        ),
+        "four recipes of one record": frame(good, entry(encode_row(row(1)), [[Range(0, 1, 0)]] * 4, b"ok")),
     }
     return {"about": "Record frames of which at least one record must be refused.", "cases": _cases("raw", items)}
 
@@ -230,6 +233,7 @@ def packs() -> Vector:
         "an origin of 15 bytes": _pack_of(
             Toc(toc.frames, [msgspec.structs.replace(ORIGIN, recording=bytes(15))], []), data
         ),
+        "more origins than frames": _pack_of(Toc(toc.frames, [ORIGIN] * 4, []), data),
         "an external frame of more literals than bytes": _pack_of(
             Toc(toc.frames, toc.origins, [External(0, 0, bytes(32), 24, 9, 5, 6, bytes(16))]), data
         ),
@@ -253,6 +257,7 @@ def tables() -> Vector:
     item = bytes(42)
     fence = KEYS.fence.pack(bytes(30), bytes(16), *Location(0, 24, 9))
     after = KEYS.fence.pack(b"\1" * 30, bytes(16), *Location(0, 24, 9))
+    other = KEYS.fence.pack(b"\1" * 30, bytes(15) + b"\1", *Location(0, 24, 9))
 
     def page(name: str, table: int, count: int, raw: bytes, digest_: bytes | None = None) -> dict[str, Any]:
         short = short_digest(raw) if digest_ is None else digest_
@@ -269,6 +274,7 @@ def tables() -> Vector:
         page("a page of keys with half a frame", 1, 1, key_page(keys, [FrameRef(0, at, bytes(16))])[:-1]),
         page("frames of a page out of order", 1, 1, key_page(keys, [FrameRef(n, at, bytes(16)) for n in (7, 0)])),
         page("equal frames in a page", 1, 1, key_page(keys, [FrameRef(n, at, bytes(16)) for n in (0, 0)])),
+        page("more frames than keys in a page", 1, 1, key_page(keys, [FrameRef(n, at, bytes(16)) for n in (0, 7)])),
         page("a record before every frame of its page", 1, 1, key_page(keys, [FrameRef(8, at, bytes(16))])),
     ]
     roots = {
@@ -276,8 +282,9 @@ def tables() -> Vector:
         "a root of a page for no entries": (0, fence),
         "a root cut off": (1, fence[:-1]),
         "a root of one page for entries of two": (KEYS.page_entries + 1, fence),
-        "fences out of order": (KEYS.page_entries + 1, after + fence),
+        "fences out of order": (KEYS.page_entries + 1, other + fence),
         "equal fences": (KEYS.page_entries + 1, fence + fence),
+        "a page that stands in its root twice": (KEYS.page_entries + 1, fence + after),
         "more entries than any root has": (1 << 60, fence),
     }
     cases: list[dict[str, Any]] = [{**case, "error": CORRUPTED} for case in pages]
@@ -349,6 +356,10 @@ def manifests() -> Vector:
             changed("a month 13", content__started="2025-13-01T00:00:00Z"),
             changed("a time with an offset", content__started="2025-06-15T00:00:00+02:00"),
             changed("revision 0", storage__revision=0),
+            changed("a revision of nine digits", storage__revision=10**8),
+            changed("literals beyond their half of the address space", storage__literals=(1 << 47) + 1),
+            changed("a page of 1821 packs", storage__pack_pages=[{**page, "raw": 1821 * 36}]),
+            changed("more record frames than records", base=first, storage__segments__0__records__count=11),
             changed("a negative number of literals", storage__literals=-1),
             changed("a negative number of inline bytes", storage__inlines=-1),
             changed("counts that do not add up", content__counts={"tool": 1}),
@@ -395,6 +406,10 @@ def journals() -> Vector:
         body = data[20 : 20 + size].replace(b"\xa7version\x01", b"\xa7version" + bytes([number]))
         return data[:8] + struct.pack("<I8s", size, digest(body)[:8]) + body
 
+    def head(**changes: object) -> bytes:
+        body = msgspec.msgpack.encode({**msgspec.msgpack.decode(data[20 : 20 + size]), **changes})
+        return data[:8] + struct.pack("<I8s", len(body), digest(body)[:8]) + body
+
     def record(body: bytes) -> bytes:
         return data[: 20 + size] + struct.pack("<I8s", len(body), digest(body)[:8]) + body
 
@@ -403,6 +418,12 @@ def journals() -> Vector:
         "another magic": b"X" + data[1:],
         "cut off in its head": data[: 19 + size],
         "a flipped bit in its head": data[:40] + bytes([data[40] ^ 1]) + data[41:],
+        "a name that leaves the archive": head(name="../x"),
+        "a writer that is no id": head(writer="../../x"),
+        "an unknown claim": head(claim="other"),
+        "a negative sequence number": head(first=-1),
+        "a frame of no pack": head(external=[[0, 5, 5, bytes(16), "../x", 99, 0, 24, 9]]),
+        "a frame beyond its pack": head(external=[[0, 5, 5, bytes(16), "0" * 64, 30, 0, 24, 9]]),
         "a record with unknown flags": record(b"\x02\x00"),
         "a record longer than its entry": record(b"\x00\x7f\x00\x00" + bytes(40)),
     }

@@ -23,7 +23,7 @@ from ._write.segment import PACK_TARGET, SegmentBuilder
 from .errors import ConflictError, FormatError, JournalError, ObjectExistsError, ReplaypackError
 from .format.frame import MAX_FRAME
 from .format.journal import JournalHead, JournalRecord
-from .format.manifest import Content, Manifest, PackRef, encode_manifest
+from .format.manifest import Content, Manifest, PackRef, content_problem, encode_manifest
 from .format.merkle import leaf_hash
 from .format.names import open_key, revision_key, sibling_name
 from .format.record_frame import MAX_FRAME_RECORDS, Entry, encode_frame
@@ -88,7 +88,7 @@ def recover_leftover(archive: Archive, leftover: Leftover, *, keep_journals: boo
         _drop(leftover, keep_journals)  # it died, or was refused, before it had its claim
         return Recovered(head.name, 0, 0, journal, None)
     base = _published(archive, leftover, claim)
-    template = msgspec.convert(head.content, Content)
+    template = _template(head, journal)
     records = base.content.records if base is not None else 0
     publisher = _publisher(archive, leftover, template, base, claim)
     rebuilt = _Rebuilt(publisher, base)
@@ -114,6 +114,18 @@ def recover_leftover(archive: Archive, leftover: Leftover, *, keep_journals: boo
         raise JournalError(f"the store shows {len(check)} records of {name!r}, not {rebuilt.tree.count}")
     _drop(leftover, keep_journals)
     return Recovered(name, rebuilt.tree.count, rebuilt.added, journal, None)
+
+
+def _template(head: JournalHead, where: str) -> Content:
+    """The content that a journal continues."""
+    try:
+        content = msgspec.convert(head.content, Content)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise FormatError(f"the content in a journal has an unsound member: {error}", where=where) from None
+    problem = content_problem(content)
+    if problem:
+        raise FormatError(f"the content in a journal is unsound: {problem}", where=where)
+    return content
 
 
 def _drop(leftover: Leftover, keep: bool) -> None:

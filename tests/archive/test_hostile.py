@@ -518,8 +518,8 @@ def test_appending_to_tables_that_name_packs_which_are_not_there(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     forge = Forge()
     records = forge.records([forge.row(0)])
-    lie = records._replace(first=1, frame=records.frame._replace(pack=9))
-    store = forge.finish([records, lie], count=2)
+    lit = forge.literals(bytes(10))
+    store = forge.finish([records], [lit._replace(frame=lit.frame._replace(pack=9))])
     recorder = Archive("", storage=store).recorder("x", if_exists="append", flush_interval=None)
     recorder.append(kind="k", key="k2", response=1)
     with pytest.raises(ReplaypackError):

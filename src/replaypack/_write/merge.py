@@ -82,17 +82,26 @@ class _Source:
         width = shape.width
         same = packs is None or all(old == new for old, new in enumerate(packs))
         for page in self.pages(shape):
+            if packs is not None:
+                _check_packs(page, _PACK_AT, width, len(packs))
             rows = page if same or packs is None else _renumber(page, _PACK_AT, width, packs)
             for start in range(0, len(rows), width):
                 yield rows[start : start + width]
 
 
+def _check_packs(rows: bytes, at: int, width: int, count: int) -> None:
+    """Refuse entries that name a pack beyond the ``count`` that there are: they would name another one's."""
+    low = rows[at + 3 :: width]
+    if not any(rows[at + byte :: width].strip(b"\0") for byte in range(3)) and max(low, default=0) < count:
+        return
+    for start in range(at, len(rows), width):
+        named = int.from_bytes(rows[start : start + 4], "big")
+        if named >= count:
+            raise FormatError(f"a table names pack {named} of {count}", where="page")
+
+
 def _renumber(rows: bytes, at: int, width: int, packs: Sequence[int]) -> bytes:
     out = bytearray(rows)
-    for start in range(at, len(out), width):
-        named = int.from_bytes(out[start : start + 4], "big")
-        if named >= len(packs):
-            raise FormatError(f"a table names pack {named} of {len(packs)}", where="page")
     if len(packs) <= 256 and max(packs) < 256:
         # One column, translated in one call: nearly always.
         table = bytes(packs) + bytes(256 - len(packs))

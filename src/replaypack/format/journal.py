@@ -17,7 +17,6 @@ import msgspec
 from replaypack.errors import FormatError, InvalidNameError
 
 from .digests import SHORT_SIZE, digest
-from .manifest import Content, content_problem
 from .names import check_name
 from .record_frame import Entry, decode_entry, encode_entry
 from .table import INLINE_SPACE
@@ -122,8 +121,7 @@ def _problem(head: JournalHead) -> str | None:
     """What is wrong with a head. Its name and writer become keys of objects, its numbers entries of tables."""
     try:
         check_name(head.name)
-        content = msgspec.convert(head.content, Content)
-    except (InvalidNameError, msgspec.ValidationError, RecursionError) as error:
+    except InvalidNameError as error:
         return str(error)
     if not _WRITER.fullmatch(head.writer):
         return "its writer id is malformed"
@@ -144,7 +142,7 @@ def _problem(head: JournalHead) -> str | None:
         ):
             return "a frame of another recording is malformed"
         end = first + items
-    return content_problem(content)
+    return None
 
 
 def _records(bodies: Iterator[bytes], where: str) -> Iterator[JournalRecord]:
