@@ -311,7 +311,10 @@ class Index:
     def record(self, segment: SegmentIndex, entry: KeyEntry, ref: FrameRef) -> Found:
         """Read the record that an entry of ``keys`` names and check it against the entry."""
         pack = segment.pack(ref.frame, where="page of keys")
-        [frame] = self.read_frames([Frame(pack, ref.frame, None, ref.digest)])
+        at = Frame(pack, ref.frame, None, ref.digest)
+        frame: RecordFrame | None = self.cache.get(_frame_key(at))
+        if frame is None:
+            [frame] = self.read_frames([at])
         number = entry.seq - ref.first
         row, data, inline = frame.record(number)
         if row.seq != entry.seq or row.key[:16] != entry.key:
