@@ -5,12 +5,15 @@ from __future__ import annotations
 import base64
 import json
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from replaypack import Archive
 from replaypack._write.literals import LiteralStream, Splitter
 from replaypack.format.recipe import Range, materialise, resolve
+from replaypack.storage import MemoryStorage
 from replaypack.values import payload_pieces
 
 
@@ -88,3 +91,18 @@ def test_random_edits(seed: int) -> None:
         if rng.random() < 0.5:
             value = {"method": "POST", "body": value if rng.random() < 0.7 else value.encode(), "n": rng.random()}
         store.add(value)
+
+
+def test_more_base64_than_a_recipe_has_ranges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the ranges that a recipe may have, base64 stays text: a recipe that no reader takes is no recording."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr("replaypack._write.literals.MAX_RUNS", 20)
+    monkeypatch.setattr("replaypack._write.literals._MAX_RANGES", 30)
+    storage = MemoryStorage()
+    request = [base64.b64encode(bytes([n]) * 1800).decode() for n in range(40)]
+    with Archive("", storage=storage).recorder("x", flush_interval=None) as recorder:
+        recorder.append(kind="k", key="k", request=request, response=1)
+    recording = Archive("", storage=storage).open("x")
+    record = recording.record(0)
+    assert record.request == request
+    assert len(recording._recipe(record._found, "request")) == 1

@@ -54,6 +54,10 @@ class Found(NamedTuple):
     number: int
 
 
+#: What a page is kept under: table, pack, offset, length, digest, entries.
+PageKey = tuple[str, str, int, int, bytes, int]
+
+
 def _frame_key(frame: Frame) -> tuple[str, str, int, int, bytes | None]:
     """What a record frame is kept under: all that it was checked against, so that no other reference finds it."""
     return ("records", frame.pack.digest, frame.at.offset, frame.at.length, frame.digest)
@@ -103,6 +107,7 @@ class SegmentIndex:
         self._reader = reader
         self._cache = cache
         self._roots: dict[str, Root] = {}
+        self._page_places: dict[tuple[int, int], tuple[Frame, PageKey]] = {}
 
     def pack(self, at: Location, *, where: str) -> PackRef:
         """The pack that a location in this segment's tables names."""
@@ -122,19 +127,23 @@ class SegmentIndex:
 
     def page_frame(self, shape: TableShape, number: int) -> Frame:
         """What to read for page ``number``."""
-        root = self.root(shape)
-        at = root.locations[number]
-        pack = self.pack(at, where=f"root of {shape.name}")
-        count = root.page_count(number)
-        # A page of keys ends with a dictionary of frames, whose size only the page itself tells.
-        if shape is KEYS:
-            return Frame(pack, at, None, root.digests[number], KeyPage.largest(count))
-        return Frame(pack, at, count * shape.width, root.digests[number])
+        return self.page(shape, number)[0]
 
-    def page_key(self, shape: TableShape, number: int, frame: Frame) -> tuple[str, str, int, int, bytes | None, int]:
-        """What page ``number`` is kept under: all that it was checked against."""
-        pack, at, _, digest, _ = frame
-        return (shape.name, pack.digest, at.offset, at.length, digest, self._roots[shape.name].page_count(number))
+    def page(self, shape: TableShape, number: int) -> tuple[Frame, PageKey]:
+        """What to read for page ``number``, and what it is kept under: all that it is checked against."""
+        known = self._page_places.get((shape.number, number))
+        if known is None:
+            root = self.root(shape)
+            at, digest, count = root.locations[number], root.digests[number], root.page_count(number)
+            pack = self.pack(at, where=f"root of {shape.name}")
+            # A page of keys ends with a dictionary of frames, whose size only the page itself tells.
+            if shape is KEYS:
+                frame = Frame(pack, at, None, digest, KeyPage.largest(count))
+            else:
+                frame = Frame(pack, at, count * shape.width, digest)
+            known = (frame, (shape.name, pack.digest, at.offset, at.length, digest, count))
+            self._page_places[shape.number, number] = known
+        return known
 
     def near(self) -> tuple[PackRef, int, int] | None:
         """The range (pack, offset, bytes) of all of its record frames and key pages, where they lie together."""
@@ -187,8 +196,8 @@ class Index:
         missing: list[int] = []
         frames: list[Frame] = []
         for segment, shape, number in wanted:
-            frame = segment.page_frame(shape, number)
-            rows = self.cache.get(segment.page_key(shape, number, frame))
+            frame, key = segment.page(shape, number)
+            rows = self.cache.get(key)
             result.append(rows)
             if rows is None:
                 missing.append(len(result) - 1)
@@ -198,7 +207,7 @@ class Index:
             root = segment.root(shape)
             make = KeyPage if shape is KEYS else partial(parse_page, shape)
             page = make(raw, root.page_count(number), root.digests[number], where=frame.where)
-            self.cache.put(segment.page_key(shape, number, frame), page, len(raw))
+            self.cache.put(segment.page(shape, number)[1], page, len(raw))
             result[index] = page
         return result
 
@@ -265,7 +274,7 @@ class Index:
             if page.touched:
                 # A page that is asked again is searched in C from now on.
                 page.prefixes = [page.rows[at : at + 24] for at in range(0, len(page.rows), KEYS.width)]
-                key = segment.page_key(KEYS, number, segment.page_frame(KEYS, number))
+                _, key = segment.page(KEYS, number)
                 self.cache.put(key, page, len(page.rows) + 66 * len(page.prefixes))
             page.touched = True
         else:
@@ -311,7 +320,10 @@ class Index:
     def record(self, segment: SegmentIndex, entry: KeyEntry, ref: FrameRef) -> Found:
         """Read the record that an entry of ``keys`` names and check it against the entry."""
         pack = segment.pack(ref.frame, where="page of keys")
-        [frame] = self.read_frames([Frame(pack, ref.frame, None, ref.digest)])
+        at = Frame(pack, ref.frame, None, ref.digest)
+        frame: RecordFrame | None = self.cache.get(_frame_key(at))
+        if frame is None:
+            [frame] = self.read_frames([at])
         number = entry.seq - ref.first
         row, data, inline = frame.record(number)
         if row.seq != entry.seq or row.key[:16] != entry.key:

@@ -14,7 +14,7 @@ from operator import ne
 from typing import NamedTuple
 
 from replaypack.format.base64 import MIN_RUN, find_base64
-from replaypack.format.recipe import BASE64, UNPADDED, URLSAFE, Op, Range, Recipe, Run, cut
+from replaypack.format.recipe import BASE64, MAX_RANGES, UNPADDED, URLSAFE, Op, Range, Recipe, Run, cut
 from replaypack.format.table import INLINE_SPACE
 
 from .compare import same_beginning, same_end
@@ -34,6 +34,8 @@ MAX_FRAMES = 12
 
 #: A recipe of more ranges stores its bytes anew; readers refuse eight times as many.
 _MAX_RANGES = 8192
+#: A piece with more runs of base64 is left as text: each is a range, and so is what stands between two.
+MAX_RUNS = MAX_RANGES // 2 - 1
 
 #: Pieces below this are not looked up by content: a reference would cost as much.
 _MIN_ELEMENT = 96
@@ -337,7 +339,7 @@ class Splitter:
 
     def _store(self, piece: bytes) -> tuple[Range, ...]:
         found = find_base64(piece) if len(piece) >= MIN_RUN else ()
-        if not found:
+        if not found or len(found) > MAX_RUNS:
             return (Range(self.stream.add(piece), len(piece), 0),) if piece else ()
         ranges: list[Range] = []
         done = 0
