@@ -182,8 +182,14 @@ class Archive:
         ``latest.json`` is a hint that may be behind or missing; revisions are found by trying the next number,
         which needs no listing.
         """
-        latest = self._get_manifest(latest_key(name))
-        if latest is not None and not fresh and self.storage.local_path is None:
+        fresh = fresh or self.storage.local_path is not None
+        try:
+            latest = self._get_manifest(latest_key(name))
+        except FormatError as error:
+            if not fresh or error.reason != "corrupted":
+                raise
+            latest = None  # a damaged hint is as good as none: the revisions themselves can be asked
+        if latest is not None and not fresh:
             return latest
         newest = self._probe(name, latest)
         if newest is None:

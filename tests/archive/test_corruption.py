@@ -102,3 +102,17 @@ def test_a_swapped_manifest_is_noticed_by_a_pin() -> None:
     assert storage.get(latest_key("run"))
     with pytest.raises(FormatError, match="was expected"):
         archive.open("run", expect_manifest=pinned)
+
+
+def test_a_damaged_latest_is_a_hint_less() -> None:
+    storage = build(False, True)
+    key = latest_key("run")
+    whole = storage.get(key)
+    storage.put(key, whole[:-20])
+    archive = Archive("", storage=storage)
+    with pytest.raises(FormatError):
+        archive.open("run")
+    assert archive.open("run", fresh=True).manifest.raw == whole
+    with archive.recorder("run", if_exists="append", flush_interval=None) as recorder:
+        recorder.append(kind="tool", identity=1, response=2)
+    assert len(archive.open("run")) == len(CALLS) + 1

@@ -32,8 +32,12 @@ def journal_directory(storage: Storage) -> Path:
     """Where the journals of an archive lie: inside of a local one, else in the user's state directory."""
     if storage.local_path is not None:
         return storage.local_path / "journal"
+    name = storage.url
+    if name.startswith("memory://"):
+        # Objects of this process alone: another process's journal belongs to another archive of that name.
+        name += f"#{os.getpid()}"
     state = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
-    return Path(state) / "replaypack" / "journal" / digest(storage.url.encode()).hex()[:32]
+    return Path(state) / "replaypack" / "journal" / digest(name.encode()).hex()[:32]
 
 
 class JournalFile:
@@ -206,7 +210,7 @@ def _mapped(path: Path) -> Iterator[bytes]:
 def _unlocked(path: Path) -> Iterator[bool]:
     """Whether no recorder holds the file; none can take it meanwhile. Others may look at the same time."""
     if sys.platform == "win32":
-        yield True
+        yield False  # without locks a living recorder cannot be told from a dead one: nothing is taken from either
         return
     try:
         fd = os.open(path, os.O_RDONLY | _NO_LINK)
