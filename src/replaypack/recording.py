@@ -199,11 +199,12 @@ class Recording:
         self._storage = storage
         self._name = name
         self._refresh = refresh
-        self._cache = Cache(cache_bytes)
+        self._pages = Cache(cache_bytes // 4)
+        self._cache = Cache(cache_bytes - cache_bytes // 4)
         self._reader = PackReader(storage)
         self._owns_storage = owns_storage
         self._manifest = manifest
-        self._index = Index(manifest, self._reader, self._cache)
+        self._index = Index(manifest, self._reader, self._cache, self._pages)
         self._near_read = False
         #: A larger payload (bytes) is read only where it is in proportion to the compressed bytes that it is made of:
         #: an archive is not trusted to fill the memory. Payloads of hundreds of megabytes of zeros need more.
@@ -232,6 +233,7 @@ class Recording:
     def close(self) -> None:
         """Release the cache and, where the recording opened it, the storage."""
         self._cache.clear()
+        self._pages.clear()
         if self._owns_storage:
             self._storage.close()
 
@@ -463,7 +465,7 @@ class Recording:
         if manifest.content.id != self._manifest.content.id:
             raise ConflictError(f"{self.locator} was replaced by another recording", hint="open it again")
         # The index first: a thread that sees the new number of records must find them.
-        self._index = Index(manifest, self._reader, self._cache)
+        self._index = Index(manifest, self._reader, self._cache, self._pages)
         self._manifest = manifest
         return True
 

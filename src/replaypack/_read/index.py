@@ -44,6 +44,10 @@ from .packs import Frame, PackReader
 __all__ = ["Found", "Index", "SegmentIndex"]
 
 
+#: Searches of a page after which a list of its keys is made.
+_SEARCHED = 4
+
+
 class Found(NamedTuple):
     """A record in its frame."""
 
@@ -163,9 +167,11 @@ def _read_page_ref(ref: PageRef, reader: PackReader) -> bytes:
 class Index:
     """Tables and record frames of a whole recording: its manifest's segments, in order."""
 
-    def __init__(self, manifest: Manifest, reader: PackReader, cache: Cache) -> None:
+    def __init__(self, manifest: Manifest, reader: PackReader, cache: Cache, page_cache: Cache | None = None) -> None:
         self.reader = reader
         self.cache = cache
+        # Pages are few and asked all the time: frames that are read once must not drive them out.
+        self.page_cache = page_cache if page_cache is not None else cache
         storage = manifest.storage
         packs = list(storage.packs)
         for ref in storage.pack_pages:
@@ -197,7 +203,7 @@ class Index:
         frames: list[Frame] = []
         for segment, shape, number in wanted:
             frame, key = segment.page(shape, number)
-            rows = self.cache.get(key)
+            rows = self.page_cache.get(key)
             result.append(rows)
             if rows is None:
                 missing.append(len(result) - 1)
@@ -207,7 +213,7 @@ class Index:
             root = segment.root(shape)
             make = KeyPage if shape is KEYS else partial(parse_page, shape)
             page = make(raw, root.page_count(number), root.digests[number], where=frame.where)
-            self.cache.put(segment.page(shape, number)[1], page, len(raw))
+            self.page_cache.put(segment.page(shape, number)[1], page, len(raw))
             result[index] = page
         return result
 
@@ -271,12 +277,12 @@ class Index:
         keys = page.prefixes
         if keys is None:
             within = lower_bound(page.rows, KEYS.width, prefix)
-            if page.touched:
-                # A page that is asked again is searched in C from now on.
+            page.touched += 1
+            if page.touched == _SEARCHED:
+                # A page that is asked again and again is searched in C from now on.
                 page.prefixes = [page.rows[at : at + 24] for at in range(0, len(page.rows), KEYS.width)]
                 _, key = segment.page(KEYS, number)
-                self.cache.put(key, page, len(page.rows) + 66 * len(page.prefixes))
-            page.touched = True
+                self.page_cache.put(key, page, len(page.rows) + 66 * len(page.prefixes))
         else:
             within = bisect_left(keys, prefix)
         start = within * KEYS.width

@@ -122,6 +122,7 @@ TABLES = (KEYS, RECORDS, LITERALS, BLOBS)
 
 _KEY = Struct(">16s8sHI")
 _REF = Struct(">HIIII16s")
+_FIRST = Struct(">HI28x")
 #: Where inline responses begin in the literal address space.
 INLINE_SPACE = 1 << 47
 _FRAME = Struct(">HIIIIII16s")
@@ -205,12 +206,13 @@ def key_page(rows: bytes, frames: Iterable[FrameRef]) -> bytes:
 class KeyPage:
     """A page of ``keys``: its entries (``rows``, one after another) and the record frames that they lie in."""
 
-    __slots__ = ("firsts", "frames", "prefixes", "rows", "touched", "where")
+    __slots__ = ("_refs", "firsts", "prefixes", "rows", "touched", "where")
 
     def __init__(self, raw: bytes, count: int, digest: bytes, *, where: str = "page") -> None:
         #: Keys with discriminators, where a reader made a list of them to search.
         self.prefixes: list[bytes] | None = None
-        self.touched = False
+        #: How often it was searched without that list.
+        self.touched = 0
         split = count * KEYS.width
         if len(raw) <= split or (len(raw) - split) % _REF.size or short_digest(raw) != digest:
             raise FormatError("a page of keys does not match its digest", where=where)
@@ -218,12 +220,8 @@ class KeyPage:
         self.rows = untranspose(raw[:split], KEYS.width)
         if (len(raw) - split) // _REF.size > count:
             raise FormatError(f"a page of {count} keys names more frames than that", where=where)
-        refs = untranspose(raw[split:], _REF.size)
-        self.frames = [
-            FrameRef(high << 32 | low, Location(pack, offset, length), short)
-            for high, low, pack, offset, length, short in _REF.iter_unpack(refs)
-        ]
-        self.firsts = [ref.first for ref in self.frames]
+        self._refs = untranspose(raw[split:], _REF.size)
+        self.firsts = [high << 32 | low for high, low in _FIRST.iter_unpack(self._refs)]
         if any(a >= b for a, b in zip(self.firsts, self.firsts[1:], strict=False)):
             raise FormatError("the frames of a page of keys are not in order", where=where)
 
@@ -237,7 +235,16 @@ class KeyPage:
         at = bisect_right(self.firsts, seq) - 1
         if at < 0:
             raise FormatError(f"no frame of the page holds record {seq}", where=self.where)
-        return self.frames[at]
+        return self._frame(at)
+
+    def _frame(self, at: int) -> FrameRef:
+        high, low, pack, offset, length, short = _REF.unpack_from(self._refs, at * _REF.size)
+        return FrameRef(high << 32 | low, Location(pack, offset, length), short)
+
+    @property
+    def frames(self) -> list[FrameRef]:
+        """All frames of the dictionary, in order."""
+        return list(map(self._frame, range(len(self.firsts))))
 
 
 class Root:
