@@ -34,7 +34,7 @@ def test_a_key_that_is_not_the_identitys(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_the_key_of_a_redacted_record_is_not_recomputed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("replaypack.recorder.key_of_canonical", lambda kind, canonical: bytes(32))
+    monkeypatch.setattr("replaypack._write.prepare.key_of_canonical", lambda kind, canonical: bytes(32))
     with replaypack.Archive(tmp_path).recorder(NAME) as recorder:
         recorder.append(kind="tool", identity="[redacted]", response=1, flags=["redacted"])
     assert codes(tmp_path) == set()
