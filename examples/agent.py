@@ -56,7 +56,7 @@ def calculate(expression: str) -> float:
         if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
             return node.value
         if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-            return _OPERATORS[type(node.op)](value(node.left), value(node.right))
+            return float(_OPERATORS[type(node.op)](value(node.left), value(node.right)))
         raise ValueError(f"not arithmetic: {ast.unparse(node)}")
 
     return round(value(ast.parse(expression, mode="eval").body), 2)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import msgspec
 
 from . import __version__
+from ._arguments import check_number, check_text, check_type
 from ._read.cache import Cache
 from ._read.index import Index
 from ._read.packs import PackReader
@@ -110,6 +111,7 @@ class Archive:
         Raises `RecordingNotFoundError`, `FormatError`, `StorageError`.
         """
         check_name(name)
+        check_number("revision", revision, "a number from 1 on", least=1, below=10**8)
         manifest = self._manifest(name, revision, fresh=fresh)
         for label, wanted, is_ in (
             ("content", expect_digest, manifest.content_digest),
@@ -274,8 +276,15 @@ class Archive:
         """
         if if_exists not in ("error", "append", "replace"):
             raise UsageError(f"if_exists={if_exists!r} is not 'error', 'append' or 'replace'")
-        if not 1 <= level <= 22:
+        if type(level) is not int or not 1 <= level <= 22:
             raise UsageError(f"zstd has levels 1 to 22, not {level}")
+        if sync not in ("flush", "record"):
+            raise UsageError(f"sync={sync!r} is not 'flush' or 'record'")
+        check_type("flush_interval", flush_interval, (int, float), "seconds, or None")
+        if flush_interval is not None and not 0 < flush_interval < 1 << 31:
+            raise UsageError(f"flush_interval is seconds, more than 0, or None, not {flush_interval!r}")
+        check_type("metadata", metadata, Mapping, "a mapping")
+        check_text("recorded_by", recorded_by)
         check_name(name)
         plain_metadata = dict(metadata or {})
         check_metadata(plain_metadata)

@@ -11,6 +11,7 @@ from typing import Any, Literal, Self
 
 import msgspec
 
+from ._arguments import check_number
 from ._threads import in_thread
 from ._write.base import External, Seed
 from ._write.journal import JournalFile, journal_directory
@@ -162,12 +163,12 @@ class Recorder:
         `RecorderClosedError`.
         """
         prepared = prepare(kind, identity, key, name, request, response, error, scope, status, flags, attributes)
-        if salt is not None and len(salt) != 8:
-            raise UsageError(f"a salt has 8 bytes, not {len(salt)}")
+        if salt is not None and (type(salt) is not bytes or len(salt) != 8):
+            raise UsageError("a salt is 8 bytes")
+        check_number("start", start, "nanoseconds since the epoch, an integer")
+        check_number("duration", duration, "nanoseconds, an integer")
         if start is None:
-            start = time.time_ns() - (duration or 0)
-        if not 0 <= start < 1 << 63 or not 0 <= (duration or 0) < 1 << 63:
-            raise UsageError("start and duration are nanoseconds, below 2**63")
+            start = max(0, time.time_ns() - (duration or 0))
         self._worker.wait_for_room()
         with self._lock:
             self._check_open()

@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
+from ._arguments import check_number, check_text, check_type, names_of
 from ._read.cache import Cache
 from ._read.index import Found, Index
 from ._read.packs import Frame, PackReader
@@ -305,8 +306,8 @@ class Recording:
         return record
 
     def _find(self, key: bytes, scope: str | None, nth: int) -> Record | None:
-        if nth < 0:
-            raise UsageError("nth counts from 0")
+        check_number("nth", nth, "a number, counted from 0")
+        check_text("scope", scope)
         if not self._near_read:
             self._read_near()
         if scope is None:
@@ -373,7 +374,7 @@ class Recording:
 
     def record(self, seq: int) -> Record:
         """Return the record with sequence number ``seq``; raises `UsageError` where there is none."""
-        if not 0 <= seq < len(self):
+        if type(seq) is not int or not 0 <= seq < len(self):
             raise UsageError(f"there is no record {seq}: the recording has {len(self)}, counted from 0")
         for entry, frame in self._index.frames(seq):
             [records] = self._index.read_frames([frame])
@@ -388,7 +389,10 @@ class Recording:
 
         Blobs under 4 KiB are found by reading all rows. Raises `UsageError` where the recording has no such blob.
         """
-        wanted = bytes.fromhex(digest_)
+        try:
+            wanted = bytes.fromhex(digest_)
+        except (ValueError, TypeError):
+            raise UsageError(f"{digest_!r} is not a digest: 64 hex digits") from None
         at = self._index.blob(wanted)
         if at is not None and at[0] >= len(self):
             raise FormatError(f"the table blobs names record {at[0]} of {len(self)}", where=self.locator)
@@ -410,12 +414,12 @@ class Recording:
     def records(
         self,
         *,
-        kinds: Collection[str] | None = None,
-        names: Collection[str] | None = None,
+        kinds: str | Collection[str] | None = None,
+        names: str | Collection[str] | None = None,
         scope: str | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
-        statuses: Collection[str] | None = None,
+        statuses: str | Collection[str] | None = None,
         first: int = 0,
         last: int | None = None,
         follow: bool = False,
@@ -423,29 +427,48 @@ class Recording:
     ) -> Iterator[Record]:
         """Yield records in recording order, reading ahead.
 
-        ``kinds``, ``names``, ``scope``, ``statuses`` and the times (``since`` included, ``until`` not) filter;
+        ``kinds``, ``names`` and ``statuses`` (one, or several), ``scope`` and the times (with a time zone; ``since``
+        included, ``until`` not) filter;
         ``first`` … ``last`` are sequence numbers, both included. With ``follow`` the iteration goes on, asking
         every ``poll_interval`` seconds, until a recording that is still being written is sealed.
         """
+        kinds, names = names_of("kinds", kinds), names_of("names", names)
+        statuses = names_of("statuses", statuses, STATUSES)
+        check_text("scope", scope)
+        check_number("first", first, "a sequence number, counted from 0")
+        check_number("last", last, "a sequence number, counted from 0")
+        for label, moment in (("since", since), ("until", until)):
+            check_type(label, moment, datetime, "a datetime")
+            if moment is not None and moment.tzinfo is None:
+                raise UsageError(f"{label} has no time zone", hint="e.g. datetime.now(timezone.utc)")
         low = _nanoseconds(since) if since is not None else None
         high = _nanoseconds(until) if until is not None else None
-        position = first
+
+        def wanted(row: Row) -> bool:
+            return (
+                (kinds is None or row.kind in kinds)
+                and (names is None or row.name in names)
+                and (scope is None or row.scope == scope)
+                and (statuses is None or STATUSES[row.status] in statuses)
+                and (low is None or row.start >= low)
+                and (high is None or row.start < high)
+            )
+
+        return self._records(wanted, first, last, poll_interval if follow else None)
+
+    def _records(
+        self, wanted: Callable[[Row], bool], position: int, last: int | None, poll_interval: float | None
+    ) -> Iterator[Record]:
         while True:
             for found in self._scan(position):
                 row = found.row
                 position = row.seq + 1
                 if last is not None and row.seq > last:
                     return
-                if (
-                    (kinds is None or row.kind in kinds)
-                    and (names is None or row.name in names)
-                    and (scope is None or row.scope == scope)
-                    and (statuses is None or STATUSES[row.status] in statuses)
-                    and (low is None or row.start >= low)
-                    and (high is None or row.start < high)
-                ):
+                if wanted(row):
                     yield Record(self, found)
-            if not follow or self._refresh is None or self.state != "open" or (last is not None and position > last):
+            done = last is not None and position > last
+            if poll_interval is None or self._refresh is None or self.state != "open" or done:
                 return
             before = len(self)
             self.refresh()

@@ -92,6 +92,7 @@ def recover_leftover(archive: Archive, leftover: Leftover, *, keep_journals: boo
     records = base.content.records if base is not None else 0
     publisher = _publisher(archive, leftover, template, base, claim)
     rebuilt = _Rebuilt(publisher, base)
+    damage: FormatError | None = None
     for journal_head, entries in leftover.records():
         if journal_head.first < records:
             continue  # published before its recorder died
@@ -101,9 +102,18 @@ def recover_leftover(archive: Archive, leftover: Leftover, *, keep_journals: boo
                 f"the journal begins at record {journal_head.first}, but only {rebuilt.tree.count} are known",
                 hint="the store does not show what this recorder published: is it the right URL?",
             )
-        for entry in entries:
+        while True:
+            try:
+                entry = next(entries, None)
+            except FormatError as error:
+                damage = error  # what came before it is whole, and is published
+                break
+            if entry is None:
+                break
             rebuilt.add(entry, where=journal)
         rebuilt.finish()
+        if damage is not None:
+            break
     if claim is not None and claimed and head.claim != "create" and base in (None, claim) and not rebuilt.added:
         _restore(publisher, claim)
         _drop(leftover, keep_journals)
@@ -112,6 +122,12 @@ def recover_leftover(archive: Archive, leftover: Leftover, *, keep_journals: boo
     check = archive.open(name, revision)
     if len(check) != rebuilt.tree.count:  # pragma: no cover - the store lost what it confirmed
         raise JournalError(f"the store shows {len(check)} records of {name!r}, not {rebuilt.tree.count}")
+    if damage is not None:
+        kept = [path.rename(path.with_name(path.name + ".damaged")) for path in leftover.paths]
+        problem = JournalError(
+            f"{damage}; {rebuilt.tree.count} records of {name!r} are published, and the journal is kept as {kept[0]}"
+        )
+        return Recovered(name, rebuilt.tree.count, rebuilt.added, journal, problem)
     _drop(leftover, keep_journals)
     return Recovered(name, rebuilt.tree.count, rebuilt.added, journal, None)
 

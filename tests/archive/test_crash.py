@@ -299,6 +299,17 @@ def test_a_damaged_journal_gives_what_is_whole(tmp_path: Path) -> None:
     [result] = recover(archive, keep_journals=True)
     assert (result.records, result.error) == (19, None)
     check(archive.open("run"), expected[:19])
+    # Damage with more behind it is no death: what is whole is published, and the journal stays for a closer look.
+    archive.delete("run")
+    damaged = bytearray(whole)
+    damaged[len(whole) // 2] ^= 1
+    path.write_bytes(damaged)
+    [result] = recover(archive)
+    assert result.error is not None
+    assert "damaged" in str(result.error)
+    assert 0 < result.records < 19
+    assert path.with_name(path.name + ".damaged").read_bytes() == damaged
+    assert list(recover(archive)) == []
     path.write_bytes(b"RPKJRNL\nnothing")
     [result] = recover(archive)
     assert result.error is not None

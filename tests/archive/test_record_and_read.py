@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -493,3 +494,69 @@ def test_attributes_with_extension_types_are_refused_by_readers() -> None:
     forged = data.replace(b"\x81\xa1x\x01", b"\x81\xa1x\xd4\x05\x00")
     with pytest.raises(FormatError, match="extension"):
         parse_row(forged)
+
+
+def test_wrong_arguments_are_refused_before_anything_is_written(archive: Archive) -> None:
+    bad: list[dict[str, Any]] = [
+        {"kind": 5, "identity": 1},
+        {"kind": "t", "identity": 1, "start": 1.5},
+        {"kind": "t", "identity": 1, "start": "now"},
+        {"kind": "t", "identity": 1, "duration": 0.25},
+        {"kind": "t", "identity": 1, "duration": True},
+        {"kind": "t", "identity": 1, "error": "boom"},
+        {"kind": "t", "identity": 1, "attributes": [1]},
+        {"kind": "t", "identity": 1, "salt": "x" * 8},
+        {"kind": "t", "identity": 1, "flags": "nope"},
+        {"kind": "t", "identity": 1, "flags": [1]},
+    ]
+    with archive.recorder("run", flush_interval=None) as recorder:
+        for call in bad:
+            with pytest.raises(UsageError):
+                recorder.append(**call)
+        recorder.append(kind="tool", identity=1, name="ls", flags="redacted")
+        recorder.append(kind="too", identity=1)
+    recording = archive.open("run")
+    assert recording.record(0).flags == {"redacted"}
+    assert [r.kind for r in recording.records(kinds="tool")] == ["tool"]
+    assert [r.kind for r in recording.records(names="ls")] == ["tool"]
+    wrong: list[dict[str, Any]] = [
+        {"kinds": 3},
+        {"kinds": [3]},
+        {"statuses": "bogus"},
+        {"first": -1},
+        {"first": "1"},
+        {"since": "2020"},
+        {"until": datetime(2020, 1, 1)},
+        {"scope": 3},
+    ]
+    for filters in wrong:
+        with pytest.raises(UsageError):
+            recording.records(**filters)
+    for lookup in ({"nth": "0"}, {"nth": -1}, {"scope": 3}):
+        with pytest.raises(UsageError):
+            recording.lookup("tool", 1, **lookup)  # type: ignore[arg-type]
+    with pytest.raises(UsageError):
+        recording.blob("zz")
+    with pytest.raises(UsageError):
+        archive.open("run", "2")  # type: ignore[arg-type]
+    with pytest.raises(InvalidLocatorError):
+        replaypack.open(5)  # type: ignore[arg-type]
+
+
+def test_wrong_options_leave_no_claim(archive: Archive) -> None:
+    wrong: list[dict[str, Any]] = [
+        {"flush_interval": "1"},
+        {"flush_interval": -1},
+        {"sync": "bogus"},
+        {"level": 0},
+        {"level": "3"},
+        {"metadata": [1]},
+        {"metadata": "x"},
+        {"recorded_by": 5},
+        {"if_exists": "maybe"},
+    ]
+    for options in wrong:
+        with pytest.raises(UsageError):
+            archive.recorder("run", **options)
+    assert list(archive.recordings()) == []
+    archive.recorder("run").seal()

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 import replaypack
+from replaypack import Archive
 from replaypack.audit import LEVELS, Fault, Progress, verify_archive, verify_recording
-from replaypack.errors import RecordingNotFoundError, StorageUnavailableError, UsageError
+from replaypack.errors import ObjectMissingError, RecordingNotFoundError, StorageUnavailableError, UsageError
 from replaypack.storage import KeyRange, LocalStorage
 
 from .conftest import fill
@@ -282,3 +283,13 @@ def test_packs_are_read_in_pieces(tmp_path: Path) -> None:
     storage = Counting(tmp_path)
     assert list(replaypack.Archive(tmp_path, storage=storage).verify()) == []
     assert storage.largest <= 8 << 20
+
+
+def test_where_there_is_no_archive_nothing_is_called_sound(tmp_path: Path) -> None:
+    with pytest.raises(ObjectMissingError, match="there is no archive"):
+        list(Archive(tmp_path / "typo").verify())
+    with Archive(tmp_path / "empty").recorder("run") as recorder:
+        recorder.append(kind="t", identity=1)
+    archive = Archive(tmp_path / "empty")
+    archive.delete("run")
+    assert list(archive.verify()) == []

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from replaypack import values
+from replaypack._arguments import check_type, names_of
 from replaypack._plain import survey
 from replaypack.canonical import canonical_json, key_of_canonical
 from replaypack.errors import ReplaypackError, UsageError, ValueEncodingError
@@ -61,8 +62,8 @@ def prepare(
     flags: Iterable[str],
     attributes: Mapping[str, Any] | None,
 ) -> Prepared:
-    if not kind:
-        raise UsageError("a record needs a kind")
+    if not isinstance(kind, str) or not kind:
+        raise UsageError("a record needs a kind, which is text")
     if kind.endswith("bytes") and not kind[:-5].strip("$") and kind != "bytes":
         # Kinds are names in the manifest's counts, and canonical JSON escapes this one.
         raise UsageError(f"{kind!r} cannot be a kind")
@@ -99,6 +100,7 @@ def prepare(
     if error is not None:
         if response is not ABSENT:
             raise UsageError("a call has either a response or an error")
+        check_type("error", error, (BaseException, Mapping), "an exception or a mapping")
         response = describe_error(error) if isinstance(error, BaseException) else dict(error)
         code = 1 if code is None else code
         if not code:
@@ -119,10 +121,11 @@ def prepare(
     if total >= _MAX_BLOB:
         raise ValueEncodingError(f"{total} bytes are more than one record may have (2 GiB)", path="")
     bits = 0
-    for flag in flags:
+    for flag in names_of("flags", flags) or ():
         if flag not in FLAGS:
             raise UsageError(f"flag {flag!r} is not one of {', '.join(FLAGS)}")
         bits |= FLAGS[flag]
+    check_type("attributes", attributes, Mapping, "a mapping")
     plain = None if attributes is None else _attributes(attributes)
     return Prepared(
         kind,

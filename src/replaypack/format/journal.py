@@ -85,8 +85,14 @@ def _bodies(data: bytes) -> Iterator[bytes]:
     pos = len(_MAGIC)
     while pos + _HEAD.size <= len(data):
         size, check = _HEAD.unpack_from(data, pos)
-        body = data[pos + _HEAD.size : pos + _HEAD.size + size]
+        end = pos + _HEAD.size + size
+        body = data[pos + _HEAD.size : end]
         if len(body) != size or digest(body)[:8] != check:
+            # Cut off at the end is what a death leaves. With more behind it, something else did this.
+            if len(body) == size and any(
+                data[end + at : end + at + 4096].strip(b"\0") for at in range(0, 1 << 16, 4096)
+            ):
+                raise FormatError(f"the journal is damaged at byte {pos} of {len(data)}: what follows is not read")
             return
         yield body
         pos += _HEAD.size + size

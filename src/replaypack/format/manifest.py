@@ -208,9 +208,23 @@ class Manifest:
 
     def __repr__(self) -> str:
         c, s = self.content, self.storage
-        return (
-            f"<Manifest revision {s.revision} ({s.cause}), {c.state}, {c.records} records, content {self.digest[:12]}…>"
-        )
+        what = f"revision {s.revision} ({s.cause}), {c.state}, {c.records} records"
+        return f"<Manifest {what}, content {self.content_digest[:12]}…>"
+
+    @property
+    def revision(self) -> int:
+        """The number of the revision: what `Archive.open` takes."""
+        return self.storage.revision
+
+    @property
+    def state(self) -> str:
+        """``open``, ``sealed`` or ``incomplete``."""
+        return self.content.state
+
+    @property
+    def records(self) -> int:
+        """How many records the recording has."""
+        return self.content.records
 
     @property
     def merkle(self) -> MerkleTree:

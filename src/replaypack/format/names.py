@@ -79,6 +79,8 @@ def parse_locator(text: str) -> Locator:
 
     Raises `InvalidLocatorError` or `InvalidNameError`. The URL is not looked at.
     """
+    if not isinstance(text, str):
+        raise InvalidLocatorError(f"a locator is text, not {type(text).__name__}")
     url, mark, fragment = text.rpartition("#")
     if not mark or not url or not fragment:
         raise InvalidLocatorError(
