@@ -187,7 +187,7 @@ def journal(case: Case) -> None:
 
 def check_name(name: str) -> None:
     code = "archive.invalid_name"
-    need(0 < len(name) <= 512, "length", code)
+    need(0 < len(name) <= 512 and max(map(len, name.split("/"))) <= 255, "length", code)
     for segment in name.split("/"):
         need(NAME.fullmatch(segment) and segment not in (".", "..") and not segment.endswith("."), "segment", code)
         need(not segment.lower().endswith(".json") and not DEVICES.fullmatch(segment), "segment", code)

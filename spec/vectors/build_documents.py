@@ -178,7 +178,7 @@ def names() -> Vector:
                 "segments": "nightly/2025-06-15/run_1",
                 "a point inside": "v1.2.json5",
                 "leading point and hyphen": ".hidden/-x",
-                "longest": "n" * 512,
+                "longest": "n" * 255 + "/" + "n" * 255,
                 "nearly a device": "con1/nulls/com10",
                 "json inside": "json/a.json.gz",
             }.items()

@@ -123,6 +123,6 @@ def test_no_name_at_all() -> None:
 def test_a_sibling_has_a_legal_name_whatever_the_recording_is_called() -> None:
     writer = "0123456789abcdef"
     assert sibling_name("runs/a", writer) == f"runs/a.{writer}"
-    for name in ("x" * 512, "a/" * 255 + "b", "y" * 399 + "/con-fused" + "z" * 90, "y" * 397 + "/c" + "z" * 100):
+    for name in ("x" * 255, "a/" * 255 + "b", "y" * 199 + "/con-fused" + "z" * 90, "y" * 197 + "/c" + "z" * 100):
         assert check_name(name) == name
         assert check_name(sibling_name(name, writer)).endswith(writer)

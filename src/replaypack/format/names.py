@@ -24,6 +24,8 @@ __all__ = [
 MARKER = "replaypack.json"
 LATEST = "latest.json"
 _MAX_NAME = 512
+#: What a directory may be called on common file systems.
+_MAX_SEGMENT = 255
 _SEGMENT = re.compile(r"[A-Za-z0-9._-]+")
 _REVISION = re.compile(r"[1-9][0-9]{0,7}")
 _DEVICES = {"con", "prn", "aux", "nul", *(f"{d}{n}" for d in ("com", "lpt") for n in range(1, 10))}
@@ -46,7 +48,7 @@ def check_name(name: str) -> str:
     def refuse(why: str) -> InvalidNameError:
         return InvalidNameError(
             f"{name!r} cannot name a recording: {why}",
-            hint="names are segments of letters, digits, '.', '_' and '-' joined by '/', at most 512 bytes",
+            hint="names are segments of letters, digits, '.', '_' and '-' joined by '/', at most 255 bytes each and 512 in all",
         )
 
     if not isinstance(name, str) or not name:
@@ -58,6 +60,8 @@ def check_name(name: str) -> str:
             raise refuse("a segment is empty")
         if not _SEGMENT.fullmatch(segment):
             raise refuse(f"{segment!r} has other characters")
+        if len(segment) > _MAX_SEGMENT:
+            raise refuse(f"a segment has {len(segment)} characters, more than {_MAX_SEGMENT}")
         if segment in (".", "..") or segment.lower().endswith((".", ".json")):
             raise refuse(f"the segment {segment!r} is '.', '..', or ends in '.' or '.json'")
         if segment.split(".")[0].lower() in _DEVICES:
@@ -94,7 +98,7 @@ def parse_locator(text: str) -> Locator:
 
 def sibling_name(name: str, writer: str) -> str:
     """The recording that keeps the records of ``writer`` (16 hex digits) when it loses ``name`` to another."""
-    for candidate in (f"{name}.{writer}", f"{name[:400]}-.{writer}"):
+    for candidate in (f"{name}.{writer}", f"{name[:200]}-.{writer}"):
         try:
             return check_name(candidate)
         except InvalidNameError:
