@@ -48,7 +48,8 @@ def check_name(name: str) -> str:
     def refuse(why: str) -> InvalidNameError:
         return InvalidNameError(
             f"{name!r} cannot name a recording: {why}",
-            hint="names are segments of letters, digits, '.', '_' and '-' joined by '/', at most 255 bytes each and 512 in all",
+            hint="names are segments of letters, digits, '.', '_' and '-' joined by '/', "
+            "at most 255 bytes each and 512 in all",
         )
 
     if not isinstance(name, str) or not name:
