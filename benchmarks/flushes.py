@@ -17,7 +17,7 @@ __all__ = ["run"]
 
 #: Records a flush: what an evaluation that flushes after each sample, or an agent that is published every minute
 #: or so, has made in between. (In the background the interval grows to five minutes.)
-_PER_FLUSH = 25
+_PER_FLUSH = 32
 
 
 def _calls(count: int) -> Iterator[Call]:

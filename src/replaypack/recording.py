@@ -194,7 +194,7 @@ class Recording:
         manifest: Manifest,
         *,
         refresh: Callable[[], Manifest] | None = None,
-        cache_bytes: int = 56 << 20,
+        cache_bytes: int = 48 << 20,
         owns_storage: bool = False,
     ) -> None:
         self._storage = storage
