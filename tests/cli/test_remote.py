@@ -96,3 +96,24 @@ def test_a_store_that_cannot_be_reached_is_no_fault() -> None:
         assert result.code == 2
         assert result.json["error"]["code"] == "storage.unavailable"
         assert "hunter2" not in result.out + result.err
+
+
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        ("replaypack.retry_seconds=abc", "replaypack.retry_seconds' must be a number, not text"),
+        ("replaypack.retry_secs=3", "did you mean retry_seconds?"),
+        ("replaypack=3", "'replaypack' is not a mapping"),
+        ("foo=bar", "no storage option 'foo'"),
+        ("endpoint_url=127.0.0.1:5599", "endpoint_url=http://"),
+    ],
+)
+def test_a_wrong_option_is_named(option: str, says: str) -> None:
+    pytest.importorskip("s3fs")
+    result = run("ls", "s3://b/x", "-o", "key=AKIA", "-o", "secret=hunter2", "-o", option)
+    assert (result.code, result.out) == (2, "")
+    [line] = result.err.splitlines()
+    assert says in line
+    assert "s3://b/x" in line
+    assert "TypeError" not in line
+    assert "hunter2" not in line
