@@ -205,6 +205,15 @@ def test_cat_json_says_what_json_cannot(archive: str) -> None:
     assert base64.b64decode(run("cat", at, "2", "--json").json["response"]["$bytes"]) == b"\x00\x01\xff" * 2000
 
 
+def test_cat_json_of_lone_surrogates_is_json_for_every_parser(tmp_path: Path) -> None:
+    with replaypack.Archive(tmp_path).recorder("a") as recorder:
+        recorder.append(kind="tool", identity="a\ud800\\", response={"\udfff": 1, "big": 2**100})
+    document = run("cat", f"{tmp_path}#a", "0", "--json").json
+    assert document["request"] == {"$surrogates": "a\\ud800\\\\"}
+    assert document["response"] == {"$map": [[{"$surrogates": "\\udfff"}, 1], ["big", 2**100]]}
+    json.dumps(document, ensure_ascii=False).encode()
+
+
 def test_cat_raw_writes_the_stored_bytes(archive: str) -> None:
     at = f"{archive}#team/mixed"
     done = subprocess.run(

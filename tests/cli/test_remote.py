@@ -69,7 +69,7 @@ def test_a_web_server_is_read_and_verified_without_a_listing(archive: str, stati
 def s3(moto_server: Server) -> tuple[str, dict[str, str]]:
     fsspec = pytest.importorskip("s3fs")
     options = {"key": "x", "secret": "hunter2", "endpoint_url": moto_server.url}
-    fsspec.S3FileSystem(**options, skip_instance_cache=True).mkdir("cli-bucket")
+    fsspec.S3FileSystem(**options, skip_instance_cache=True).makedirs("cli-bucket", exist_ok=True)
     return "s3://cli-bucket/runs", {"REPLAYPACK_STORAGE_OPTIONS": json.dumps(options)}
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from replaypack.cli._text import counted, dump_json, escape, hexdump, human_size, jsonable, pretty
 from replaypack.values import MAX_DEPTH
 
-from .conftest import DANGEROUS
+from .conftest import DANGEROUS, run
 
 
 @pytest.mark.parametrize(
@@ -72,6 +72,12 @@ def test_lone_surrogates_are_spelled_so_that_they_come_back(text: str) -> None:
     else:
         assert shown == text
         text.encode()
+
+
+def test_lone_surrogates_of_arguments_leave_the_json_of_an_error_readable() -> None:
+    assert json.loads(dump_json({"a\udcff": "é\\\ud800\U0001f600"})) == {"a\\udcff": "é\\\\ud800\U0001f600"}
+    result = run("ls", "/no/\udcff", "--json")
+    assert result.json["error"]["message"] == "there is no archive at /no/\\udcff"
 
 
 def test_markers() -> None:

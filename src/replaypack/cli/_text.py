@@ -84,8 +84,18 @@ def _spelled(text: str) -> str:
 
 
 def dump_json(value: Any, *, indent: int | None = None) -> str:
-    """JSON in ASCII alone, whatever is in it: safe in every terminal and every encoding."""
-    return json.dumps(value, ensure_ascii=True, allow_nan=False, indent=indent)
+    """JSON in ASCII alone, whatever is in it: safe in every terminal and every encoding.
+
+    Lone surrogates, which only arguments that are no UTF-8 bring here, are spelled as text.
+    """
+    text = json.dumps(value, ensure_ascii=True, allow_nan=False, indent=indent)
+    if "\\ud" not in text:
+        return text
+    plain = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    if _SURROGATE.search(plain) is None:
+        return text
+    spelled = _SURROGATE.sub(lambda found: f"\\\\u{ord(found[0]):04x}", plain)
+    return json.dumps(json.loads(spelled), ensure_ascii=True, allow_nan=False, indent=indent)
 
 
 def pretty(value: Any) -> str:
