@@ -41,7 +41,8 @@ class Result(NamedTuple):
 
 def environment(extra: dict[str, str] | None = None) -> dict[str, str]:
     env = {key: value for key, value in os.environ.items() if not key.startswith("REPLAYPACK_")}
-    env.update(PYTHONPATH=SOURCE, PYTHONIOENCODING="utf-8", TERM="xterm", COLUMNS="200", LINES="50", **(extra or {}))
+    env.update(PYTHONPATH=SOURCE, PYTHONIOENCODING="utf-8", TERM="xterm", COLUMNS="200", LINES="50")
+    env.update(extra or {})
     return env
 
 
@@ -79,12 +80,16 @@ def run_process(*arguments: str, env: dict[str, str] | None = None) -> Result:
     return Result(done.returncode, done.stdout, done.stderr)
 
 
-def run_on_terminal(*arguments: str, typed: str = "") -> Result:
+def run_on_terminal(*arguments: str, typed: str = "", columns: int = 200) -> Result:
     """Run it with a terminal for input and output; what both streams wrote is in ``out``."""
     pty = pytest.importorskip("pty")
     main, side = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "replaypack", *arguments], env=environment(), stdin=side, stdout=side, stderr=side
+        [sys.executable, "-m", "replaypack", *arguments],
+        env=environment({"COLUMNS": str(columns)}),
+        stdin=side,
+        stdout=side,
+        stderr=side,
     )
     os.close(side)
     if typed:

@@ -33,7 +33,9 @@ from .conftest import CANARY, environment, is_safe, run, run_on_terminal, run_pr
         (["show", "{archive}#../up"], 2, "cannot name a recording"),
         (["show", "{archive}#team/mixed", "--status", "good"], 2, "interrupted"),
         (["show", "{archive}#team/mixed", "--since", "soon"], 2, "not a time"),
-        (["cat", "{archive}#team/mixed", "99"], 2, "no record 99"),
+        (["cat", "{archive}#team/mixed", "99"], 1, "no record 99"),
+        (["cat", "{archive}#team/mixed", "blake3:" + "0" * 64], 1, "no blob"),
+        (["cat", "{archive}#team/mixed", "blake3:" + "0" * 64, "--request"], 2, "one payload already"),
         (["cat", "{archive}#team/mixed", "first"], 2, "sequence number"),
         (["cat", "{archive}#team/mixed", "0", "--request", "--response"], 2, "one of"),
         (["verify", "{archive}", "--level", "deep"], 2, "deep"),
@@ -167,6 +169,13 @@ def test_help_and_version_are_there_without_loading_filesystems(archive: str) ->
     )
     done = subprocess.run([sys.executable, "-c", script], env=environment(), capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_no_arguments_show_the_help() -> None:
+    result = run_process()
+    assert (result.code, result.err) == (0, "")
+    assert result.out == run_process("--help").out
+    assert result.out.startswith("Usage: replaypack [OPTIONS] COMMAND [ARGS]...\n\n")
 
 
 def test_without_the_extra_one_line_says_what_to_install(tmp_path: Path) -> None:

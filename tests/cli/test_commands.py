@@ -50,7 +50,8 @@ def test_ls_json_prefix_and_long(archive: str) -> None:
 
 def test_ls_lists_a_broken_recording_with_its_fault(archive: str, tmp_path: Path) -> None:
     shutil.copytree(archive, tmp_path / "a")
-    (tmp_path / "a/recordings/team/mixed/latest.json").write_bytes(b"{}")
+    for path in (tmp_path / "a/recordings/team/mixed").iterdir():
+        path.write_bytes(b"{}")
     result = run("ls", str(tmp_path / "a"))
     assert result.code == 1
     assert len(result.out.splitlines()) == 3
@@ -130,6 +131,41 @@ def test_show_follows_a_recording_until_it_is_sealed(tmp_path: Path) -> None:
     process.stdout.close()
 
 
+def test_a_narrow_terminal_loses_no_column_silently(archive: str) -> None:
+    at = f"{archive}#team/appended"
+    for arguments in (["show", at, "--records"], ["show", at, "--follow"]):
+        result = run_on_terminal(*arguments, columns=80)
+        lines = result.out.replace("\x1b[1m", "").replace("\x1b[0m", "").splitlines()
+        note = "(too narrow for SCOPE, REQUEST; a pipe or --json has all columns)"
+        assert lines.pop(0 if "--follow" in arguments else -1) == note
+        assert lines[0].split() == ["SEQ", "TIME", "KIND", "NAME", "STATUS", "SECONDS", "RESPONSE", "KEY"]
+        key = replaypack.open(at).record(0).key.hex()
+        assert lines[1].rstrip().endswith(f"  {key[:12]}…")
+        assert all(len(line) <= 80 for line in lines)
+        wide = run_on_terminal(*arguments, columns=200).out
+        assert "too narrow" not in wide
+        assert "RESPONSE" in wide
+    tiny = run_on_terminal("show", at, "--records", columns=30).out
+    assert "too narrow for TIME, SCOPE, SECONDS" in " ".join(tiny.split())
+    assert "too narrow" not in run_on_terminal("ls", archive, columns=80).out
+    assert "too narrow for" in run_on_terminal("ls", archive, "--long", columns=80).out
+    assert "too narrow for WRITER" in run_on_terminal("log", at, columns=80).out
+
+
+def test_nothing_found_is_said_on_a_terminal_alone(archive: str) -> None:
+    arguments = ["show", f"{archive}#team/mixed", "--kind", "none"]
+    assert run_on_terminal(*arguments).out == "no records\r\n"
+    assert run(*arguments).out == ""
+    assert run_on_terminal("ls", archive, "--prefix", "none").out == "no recordings\r\n"
+
+
+def test_the_columns_of_a_pipe_are_documented() -> None:
+    for command in ("ls", "show", "log"):
+        assert "In a pipe" in run(command, "--help").out
+    for marker in ("$bytes", "$float", "$map", "$surrogates", "$int"):
+        assert f'{{"{marker}":' in run("cat", "--help").out
+
+
 # cat
 
 
@@ -167,6 +203,15 @@ def test_cat_json_says_what_json_cannot(archive: str) -> None:
     assert own["request"] == {"$$bytes": "x"}
     assert int(own["response"]["$int"], 16) == 10**6000
     assert base64.b64decode(run("cat", at, "2", "--json").json["response"]["$bytes"]) == b"\x00\x01\xff" * 2000
+
+
+def test_cat_json_of_lone_surrogates_is_json_for_every_parser(tmp_path: Path) -> None:
+    with replaypack.Archive(tmp_path).recorder("a") as recorder:
+        recorder.append(kind="tool", identity="a\ud800\\", response={"\udfff": 1, "big": 2**100})
+    document = run("cat", f"{tmp_path}#a", "0", "--json").json
+    assert document["request"] == {"$surrogates": "a\\ud800\\\\"}
+    assert document["response"] == {"$map": [[{"$surrogates": "\\udfff"}, 1], ["big", 2**100]]}
+    json.dumps(document, ensure_ascii=False).encode()
 
 
 def test_cat_raw_writes_the_stored_bytes(archive: str) -> None:
@@ -287,6 +332,23 @@ def test_recover(tmp_path: Path) -> None:
     assert result.code == 1
     assert result.json[0]["error"]["code"] == "format.corrupted"
     assert "journal kept" in run("recover", str(tmp_path)).out
+
+
+def test_recover_tells_a_store_that_cannot_be_asked_from_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from replaypack import recover
+    from replaypack.errors import FormatError, StorageTimeoutError
+
+    with replaypack.Archive(tmp_path).recorder("a") as recorder:
+        recorder.append(kind="tool", identity=1, response=1)
+    broken, unreachable = FormatError("no"), StorageTimeoutError("no")
+    for errors, code in (([None], 0), ([broken], 1), ([unreachable, broken], 2), ([None, unreachable], 2)):
+        found = [recover.Recovered("x", 1, 1, "j", error) for error in errors]
+        monkeypatch.setattr(recover, "recover", lambda archive, found=found, **_: found)
+        result = run("recover", str(tmp_path))
+        assert result.code == code
+        assert ("x: 1 record, 1 of them" in result.out) == (None in errors)
 
 
 def test_rm_asks_first(archive: str, tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import replaypack
 from replaypack.storage import MemoryStorage
 from tests.support.servers import Server, moto_server, static_server
 
-from .conftest import run
+from .conftest import environment, run
 
 __all__ = ["moto_server", "static_server"]
 
@@ -67,7 +69,7 @@ def test_a_web_server_is_read_and_verified_without_a_listing(archive: str, stati
 def s3(moto_server: Server) -> tuple[str, dict[str, str]]:
     fsspec = pytest.importorskip("s3fs")
     options = {"key": "x", "secret": "hunter2", "endpoint_url": moto_server.url}
-    fsspec.S3FileSystem(**options, skip_instance_cache=True).mkdir("cli-bucket")
+    fsspec.S3FileSystem(**options, skip_instance_cache=True).makedirs("cli-bucket", exist_ok=True)
     return "s3://cli-bucket/runs", {"REPLAYPACK_STORAGE_OPTIONS": json.dumps(options)}
 
 
@@ -96,3 +98,42 @@ def test_a_store_that_cannot_be_reached_is_no_fault() -> None:
         assert result.code == 2
         assert result.json["error"]["code"] == "storage.unavailable"
         assert "hunter2" not in result.out + result.err
+
+
+def test_a_journal_whose_store_cannot_be_reached_is_no_failure(s3: tuple[str, dict[str, str]]) -> None:
+    url, env = s3
+    script = (
+        "import os, sys, json, replaypack\n"
+        "options = json.loads(os.environ['REPLAYPACK_STORAGE_OPTIONS'])\n"
+        "r = replaypack.Archive(sys.argv[1], options).recorder('dead', flush_interval=None)\n"
+        "r.append(kind='tool', identity=1, response=1)\n"
+        "os._exit(9)\n"
+    )
+    subprocess.run([sys.executable, "-c", script, url + "/d"], env=environment(env), check=False)
+    away = ["-o", "endpoint_url=http://127.0.0.1:9", "-o", "replaypack.retry_seconds=0"]
+    result = run("recover", url + "/d", *away, env=env)
+    assert result.code == 2
+    assert "journal kept" in result.out + result.err
+    result = run("recover", url + "/d", env=env)
+    assert (result.code, result.out) == (0, "dead: 1 record, 1 of them from the journal\n")
+
+
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        ("replaypack.retry_seconds=abc", "replaypack.retry_seconds' must be a number, not text"),
+        ("replaypack.retry_secs=3", "did you mean retry_seconds?"),
+        ("replaypack=3", "'replaypack' is not a mapping"),
+        ("foo=bar", "no storage option 'foo'"),
+        ("endpoint_url=127.0.0.1:5599", "endpoint_url=http://"),
+    ],
+)
+def test_a_wrong_option_is_named(option: str, says: str) -> None:
+    pytest.importorskip("s3fs")
+    result = run("ls", "s3://b/x", "-o", "key=AKIA", "-o", "secret=hunter2", "-o", option)
+    assert (result.code, result.out) == (2, "")
+    [line] = result.err.splitlines()
+    assert says in line
+    assert "s3://b/x" in line
+    assert "TypeError" not in line
+    assert "hunter2" not in line

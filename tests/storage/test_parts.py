@@ -66,6 +66,61 @@ def test_a_cache_in_between_is_refused() -> None:
         open_storage("simplecache::s3://b/p")
 
 
+@pytest.mark.parametrize(
+    ("own", "says"),
+    [
+        ({"retry_seconds": "abc"}, "'replaypack.retry_seconds' must be a number, not text"),
+        ({"retry_seconds": -1}, "'replaypack.retry_seconds' must be 0 or more"),
+        ({"retry_seconds": float("nan")}, "'replaypack.retry_seconds' must be 0 or more"),
+        ({"request_seconds": 0}, "'replaypack.request_seconds' must be more than 0"),
+        ({"request_seconds": True}, "must be a number, not true or false"),
+        ({"max_concurrency": 1.5}, "must be a whole number, not a fraction"),
+        ({"max_concurrency": 0}, "must be more than 0"),
+        ({"read_only": "yes"}, "must be true or false, not text"),
+        ({"fsync": None}, "must be true or false, not null"),
+        ({"retry_secs": 3}, "there is no storage option 'replaypack.retry_secs' .did you mean retry_seconds.* known: "),
+        ({"zzz": 3}, "there is no storage option 'replaypack.zzz' .known: "),
+        (5, "the storage option 'replaypack' is not a mapping"),
+        (0, "the storage option 'replaypack' is not a mapping"),
+    ],
+)
+def test_options_of_ours_are_checked(own: object, says: str) -> None:
+    for url in ("s3://me:canary@b/p", "memory://b", "b"):
+        with pytest.raises(StorageUnsupportedError, match=rf"^open .*b\S*: .*{says}") as caught:
+            open_storage(url, {"replaypack": own})
+        assert "canary" not in str(caught.value)
+
+
+def test_options_of_ours_that_are_fine() -> None:
+    assert open_storage("memory://b", {"replaypack": None}).read_only is False
+    own = {"retry_seconds": 0, "request_seconds": 1, "max_gap": 0, "max_concurrency": 1, "read_only": True}
+    assert open_storage("memory://b", {"replaypack": own}).read_only is True
+
+
+@pytest.mark.parametrize("url", ["s3://b/p", "gs://b/p", "zip::s3://b/p.zip"])
+def test_an_endpoint_has_a_scheme(url: str) -> None:
+    for endpoint in ("127.0.0.1:5599", "canary-host", "htp://canary", 5):
+        with pytest.raises(StorageUnsupportedError, match="'endpoint_url' does not begin with http://") as caught:
+            open_storage(url, {"endpoint_url": endpoint})
+        assert "canary" not in str(caught.value)
+        assert caught.value.hint == "write e.g. endpoint_url=http://127.0.0.1:9000"
+        with pytest.raises(StorageUnsupportedError, match=r"'client_kwargs\.endpoint_url' does not begin with"):
+            open_storage(url, {"client_kwargs": {"endpoint_url": endpoint}})
+    for fine in ("http://h:1", "HTTPS://h", "", None):
+        open_storage(url, {"endpoint_url": fine, "client_kwargs": {"endpoint_url": fine}})
+
+
+def test_an_option_that_a_filesystem_does_not_have() -> None:
+    for name in ("AioSession.__init__", "ClientSession._request", "AioSession.create_client"):
+        failure = classify(TypeError(f"{name}() got an unexpected keyword argument 'foo'"), reading=True)
+        assert (failure.kind, failure.retry) == (Kind.UNSUPPORTED, False)
+        assert failure.message == "the filesystem has no storage option 'foo'"
+    assert classify(TypeError("f() got an unexpected keyword argument 'x'"), reading=True).kind is Kind.FAILED
+    failure = classify(ValueError("Invalid endpoint: h:1"), reading=True)
+    assert failure.kind is Kind.UNSUPPORTED
+    assert "http://" in failure.message
+
+
 def test_a_create_that_cannot_be_read_back_is_not_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
     storage = MemoryStorage()
     storage.put("k", b"theirs")

@@ -16,30 +16,13 @@ import typer
 from typer.core import TyperGroup
 
 from replaypack import __version__
-from replaypack.errors import (
-    AccessDeniedError,
-    InvalidLocatorError,
-    InvalidNameError,
-    ReplaypackError,
-    StorageUnavailableError,
-    StorageUnsupportedError,
-    UsageError,
-)
+from replaypack.errors import ReplaypackError
 
 from . import cat, log, ls, recover, rm, show, verify
-from ._output import error_object, print_error, silence
+from ._output import error_object, exit_code, print_error, silence
 from ._text import dump_json, escape
 
 __all__ = ["app", "run"]
-
-_CANNOT_CHECK = (
-    UsageError,
-    InvalidLocatorError,
-    InvalidNameError,
-    StorageUnsupportedError,
-    StorageUnavailableError,
-    AccessDeniedError,
-)
 
 
 class _Group(TyperGroup):
@@ -55,7 +38,7 @@ class _Group(TyperGroup):
             print_error(error.message, error.hint)
             if "in output" not in getattr(error, "__notes__", ()):
                 _json_error(error_object(error))
-            raise typer.Exit(2 if isinstance(error, _CANNOT_CHECK) else 1) from None
+            raise typer.Exit(exit_code(error)) from None
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
             raise typer.Exit(130) from None
@@ -106,14 +89,14 @@ app.command("rm")(rm.rm)
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command line; return its exit code."""
+    """Run one command line; return its exit code. Without arguments, help is shown."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     warnings.showwarning = _show_warning
     _json.wanted = "--json" in arguments
     try:
-        code = typer.main.get_command(app).main(arguments, prog_name="replaypack", standalone_mode=False)
+        code = typer.main.get_command(app).main(arguments or ["--help"], prog_name="replaypack", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except typer.Abort:
         print("interrupted", file=sys.stderr)

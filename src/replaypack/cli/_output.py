@@ -9,13 +9,35 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any
 
-from replaypack.errors import FormatError, ReplaypackError, StorageError
+from replaypack.errors import (
+    AccessDeniedError,
+    FormatError,
+    InvalidLocatorError,
+    InvalidNameError,
+    ReplaypackError,
+    StorageError,
+    StorageUnavailableError,
+    StorageUnsupportedError,
+    UsageError,
+)
 
 from ._text import dump_json, escape
 
-__all__ = ["Output", "error_object", "print_error"]
+__all__ = ["NOT_FOUND", "Output", "error_object", "exit_code", "print_error"]
 
 _CHUNK = 100
+_FOLD = 20  # where a column is wrapped at the earliest
+#: A note on an error of wrong usage that is none: what was asked for is well named, and is not there.
+NOT_FOUND = "not found"
+
+_CANNOT_CHECK = (
+    UsageError,
+    InvalidLocatorError,
+    InvalidNameError,
+    StorageUnsupportedError,
+    StorageUnavailableError,
+    AccessDeniedError,
+)
 
 
 class Output:
@@ -70,10 +92,19 @@ class Output:
             sys.stdout.write(dump_json(value) + "\n")
             sys.stdout.flush()
 
-    def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]], *, chunk: int = _CHUNK) -> int:
+    def table(
+        self,
+        columns: Sequence[str],
+        rows: Iterable[Sequence[object]],
+        *,
+        chunk: int = _CHUNK,
+        drop: Sequence[str] = (),
+        empty: str = "",
+    ) -> int:
         """Write rows as they come and return how many: aligned under headings on a terminal, else tab-separated.
 
-        A column whose heading begins with ``>`` is aligned to the right.
+        A column whose heading begins with ``>`` is aligned to the right. Where a terminal is too narrow, columns
+        of ``drop`` are left out, the first of them first, and a line says so. ``empty`` is said there of no rows.
         """
         count = 0
         if not self.terminal:
@@ -85,29 +116,61 @@ class Output:
             return count
         iterator = iter(rows)
         widths = [0] * len(columns)
+        shown, left_out = list(range(len(columns))), ""
         for first in iterator:
             part = [[escape(_cell(cell)) for cell in row] for row in chain([first], islice(iterator, chunk - 1))]
-            self._part(columns, part, widths, header=count == 0)
+            for number, name in enumerate(columns):
+                longest = max(cell_width(row[number]) for row in part)
+                widths[number] = max(widths[number], min(40, longest), len(name.lstrip(">")))
+            if count == 0:
+                shown, left_out = self._fitting(columns, widths, drop)
+                if left_out and chunk == 1:  # the end may never come
+                    self.line(left_out)
+            self._part(columns, part, widths, shown, header=count == 0)
             count += len(part)
+        if left_out and chunk != 1:
+            self.line(left_out)
+        if not count and empty:
+            self.line(empty)
         return count
 
-    def _part(self, columns: Sequence[str], rows: list[list[str]], widths: list[int], *, header: bool) -> None:
-        from rich.cells import cell_len
+    def _fitting(self, columns: Sequence[str], widths: Sequence[int], drop: Sequence[str]) -> tuple[list[int], str]:
+        """The columns that the terminal has room for, and what to say of the others."""
+        names = [name.lstrip(">") for name in columns]
+        gone: set[str] = set()
+        for name in drop:
+            needed = [min(width, _FOLD) + 2 for at, width in zip(names, widths, strict=True) if at not in gone]
+            if sum(needed) - 2 <= self.console.width:
+                break
+            gone.add(name)
+        said = ", ".join(name for name in names if name in gone)
+        said = f"(too narrow for {said}; a pipe or --json has all columns)" if gone else ""
+        return [number for number, name in enumerate(names) if name not in gone], said
+
+    def _part(
+        self,
+        columns: Sequence[str],
+        rows: list[list[str]],
+        widths: Sequence[int],
+        shown: Sequence[int],
+        *,
+        header: bool,
+    ) -> None:
         from rich.table import Table
         from rich.text import Text
 
         table = Table(box=None, show_header=header, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-        for number, name in enumerate(columns):
-            longest = max((cell_len(row[number]) for row in rows), default=0)
-            widths[number] = max(widths[number], min(40, longest), len(name.lstrip(">")))
+        fits = sum(min(widths[number], _FOLD) + 2 for number in shown) - 2 <= self.console.width
+        for number in shown:
+            name = columns[number]
             table.add_column(
                 name.lstrip(">"),
                 justify="right" if name.startswith(">") else "left",
                 overflow="fold",
-                min_width=min(widths[number], 20),
+                min_width=min(widths[number], _FOLD) if fits else 1,
             )
         for row in rows:
-            table.add_row(*(Text(cell) for cell in row))
+            table.add_row(*(Text(row[number]) for number in shown))
         self.console.print(table)
 
     def pairs(self, pairs: Iterable[tuple[str, object]]) -> None:
@@ -127,8 +190,22 @@ class Output:
         self.console.print(table)
 
 
+def cell_width(text: str) -> int:
+    """How many columns of a terminal a text takes."""
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
 def _cell(value: object) -> str:
     return "" if value is None else str(value)
+
+
+def exit_code(error: ReplaypackError) -> int:
+    """2 for wrong usage and where the store could not be asked, else 1."""
+    if NOT_FOUND in getattr(error, "__notes__", ()):
+        return 1
+    return 2 if isinstance(error, _CANNOT_CHECK) else 1
 
 
 def error_object(error: ReplaypackError) -> dict[str, Any]:

@@ -9,13 +9,14 @@ import re
 import unicodedata
 from typing import Any
 
-__all__ = ["dump_json", "escape", "hexdump", "human_size", "jsonable", "pretty"]
+__all__ = ["counted", "dump_json", "escape", "hexdump", "human_size", "jsonable", "pretty"]
 
 # Joiners belong to the spelling of some scripts and of emoji, and do nothing else.
 _HARMLESS = {"\u200c", "\u200d"}
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _UNSAFE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-_MARKER = re.compile(r"\$+(?:bytes|float|int|map)")
+_MARKER = re.compile(r"\$+(?:bytes|float|int|map|surrogates)")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 #: Larger integers take Python long to print in decimal.
 _MAX_BITS = 14_000
 
@@ -46,12 +47,15 @@ def escape(text: str, *, lines: bool = False) -> str:
 def jsonable(value: Any) -> Any:
     """A recorded value as JSON. What JSON cannot say becomes a map with one member whose name begins with ``$``.
 
-    ``{"$bytes": base64}``, ``{"$float": "nan" | "inf" | "-inf"}``, ``{"$int": "0x…"}`` (thousands of digits),
-    ``{"$map": [[key, value], …]}`` where a key is not text. A recorded map that looks like one of these has one
-    more ``$`` in front of its key.
+    ``{"$bytes": base64}``, ``{"$float": "nan" | "inf" | "-inf"}``, ``{"$int": "0x…"}`` (more than 14000 bits: Python
+    reads no more digits), ``{"$surrogates": text}`` (text with lone surrogates, each of them written ``\\udXXX`` and
+    each backslash twice) and ``{"$map": [[key, value], …]}`` where a key is not text, or has lone surrogates. A
+    recorded map that looks like one of these has one more ``$`` in front of its key.
     """
     cls = type(value)
-    if value is None or cls is bool or cls is str:
+    if cls is str:
+        return {"$surrogates": _spelled(value)} if _SURROGATE.search(value) else value
+    if value is None or cls is bool:
         return value
     if cls is int:
         return value if value.bit_length() <= _MAX_BITS else {"$int": hex(value)}
@@ -62,7 +66,7 @@ def jsonable(value: Any) -> Any:
     if cls is bytes:
         return {"$bytes": base64.b64encode(value).decode()}
     if cls is dict:
-        if not all(type(key) is str for key in value):
+        if not all(type(key) is str and not _SURROGATE.search(key) for key in value):
             return {"$map": [[jsonable(key), jsonable(item)] for key, item in value.items()]}
         result = {key: jsonable(item) for key, item in value.items()}
         if len(result) == 1:
@@ -75,9 +79,23 @@ def jsonable(value: Any) -> Any:
     return str(value)
 
 
+def _spelled(text: str) -> str:
+    return text.replace("\\", "\\\\").encode("utf-8", "backslashreplace").decode()
+
+
 def dump_json(value: Any, *, indent: int | None = None) -> str:
-    """JSON in ASCII alone, whatever is in it: safe in every terminal and every encoding."""
-    return json.dumps(value, ensure_ascii=True, allow_nan=False, indent=indent)
+    """JSON in ASCII alone, whatever is in it: safe in every terminal and every encoding.
+
+    Lone surrogates, which only arguments that are no UTF-8 bring here, are spelled as text.
+    """
+    text = json.dumps(value, ensure_ascii=True, allow_nan=False, indent=indent)
+    if "\\ud" not in text:
+        return text
+    plain = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    if _SURROGATE.search(plain) is None:
+        return text
+    spelled = _SURROGATE.sub(lambda found: f"\\\\u{ord(found[0]):04x}", plain)
+    return json.dumps(json.loads(spelled), ensure_ascii=True, allow_nan=False, indent=indent)
 
 
 def pretty(value: Any) -> str:
@@ -96,8 +114,13 @@ def hexdump(data: bytes, limit: int = 4096) -> str:
         text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
         lines.append(f"{at:08x}  {row.hex(' '):47}  {text}")
     if len(data) > limit:
-        lines.append(f"… {len(data) - limit} more bytes (--raw writes all of them)")
+        lines.append(f"… {counted(len(data) - limit, 'more byte')} (--raw writes all of them)")
     return "\n".join(lines) if lines else "(no bytes)"
+
+
+def counted(number: int, what: str) -> str:
+    """A number with what it counts: one record, two records."""
+    return f"{number} {what}" + ("" if number == 1 else "s")
 
 
 def human_size(size: float) -> str:

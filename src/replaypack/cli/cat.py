@@ -11,7 +11,7 @@ import typer
 from replaypack.errors import UsageError
 
 from ._common import JsonFlag, LocatorArgument, OptionList, recording_at
-from ._output import Output
+from ._output import NOT_FOUND, Output
 from ._text import hexdump, jsonable, pretty
 
 if TYPE_CHECKING:
@@ -32,8 +32,13 @@ def cat(
 ) -> None:
     """Show the request and the response of a record, or one payload by its digest.
 
-    What JSON cannot say is written {"$bytes": base64}, {"$float": "nan"}, {"$map": [[key, value], …]}. Control
-    characters are shown escaped, unless --raw writes the stored bytes (MessagePack for structured values).
+    What JSON cannot say is written {"$bytes": base64}, {"$float": "nan"}, {"$map": [[key, value], …]} (keys that are
+    not text), {"$surrogates": text} (text with lone surrogates, each as \\udXXX, and each backslash twice) or
+    {"$int": "0x…"} (more than 14000 bits; smaller integers are plain numbers). A recorded map that looks like one of
+    these gets one more $.
+
+    Control characters are shown escaped, unless --raw writes the stored bytes (MessagePack for structured values).
+    The exit code is 1 where there is no such record or payload.
     """
     output = Output(json=json)
     chosen = [role for role, wanted in (("request", request), ("response", response), ("identity", identity)) if wanted]
@@ -43,13 +48,17 @@ def cat(
         raise UsageError("give one of --request, --response and --identity, or none")
     number, digest = _which(seq)
     with recording_at(locator, option) as recording:
-        if digest is not None:
-            if chosen:
-                raise UsageError("a digest names one payload already")
-            record, role = recording.find_blob(digest)
-            chosen = [role]
-        else:
-            record = recording.record(number)
+        if digest is not None and chosen:
+            raise UsageError("a digest names one payload already")
+        try:
+            if digest is not None:
+                record, role = recording.find_blob(digest)
+                chosen = [role]
+            else:
+                record = recording.record(number)
+        except UsageError as error:
+            error.add_note(NOT_FOUND)
+            raise
         if raw:
             if len(chosen) != 1:
                 raise UsageError("--raw writes one payload", hint="add --request, --response or --identity")

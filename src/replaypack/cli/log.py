@@ -14,7 +14,11 @@ if TYPE_CHECKING:
 
 
 def log(locator: LocatorArgument, json: JsonFlag = False, option: OptionList = None) -> None:
-    """List the revisions of a recording, oldest first: what made each of them, who, when, and what it holds."""
+    """List the revisions of a recording, oldest first: what made each of them, who, when, and what it holds.
+
+    In a pipe a revision is a line without headings: revision, cause, state, records, created, writer, content digest;
+    separated by tabs. A terminal too narrow for them leaves some out, and says which.
+    """
     output = Output(json=json)
     archive, at = located(locator, option)
     if at.revision is not None:
@@ -29,6 +33,7 @@ def log(locator: LocatorArgument, json: JsonFlag = False, option: OptionList = N
         output.table(
             [">REV", "CAUSE", "STATE", ">RECORDS", "CREATED", "WRITER", "CONTENT DIGEST"],
             (_cells(row, terminal=output.terminal) for row in rows),
+            drop=["WRITER", "CREATED", "RECORDS"],
         )
 
 
@@ -50,5 +55,5 @@ def _row(manifest: Manifest) -> dict[str, Any]:
 
 def _cells(row: dict[str, Any], *, terminal: bool) -> list[object]:
     created = row["created"][:19].replace("T", " ") if terminal else row["created"]
-    digest = row["content_digest"][:16] if terminal else row["content_digest"]
+    digest = row["content_digest"][:12] + "…" if terminal else row["content_digest"]
     return [row["revision"], row["cause"], row["state"], row["records"], created, row["writer"], digest]

@@ -27,6 +27,10 @@ def ls(
 
     One small object is read for each of them. A recording that cannot be read is listed with its fault, and the
     exit code is 1.
+
+    In a pipe a recording is a line without headings: name, state, records, bytes, started, revision, and with --long
+    content digest, kinds, recorded by; separated by tabs. A terminal too narrow for them leaves some out, and says
+    which.
     """
     output = Output(json=json)
     with archive_at(url, option) as archive:
@@ -41,6 +45,8 @@ def ls(
         output.table(
             columns + (["DIGEST", "KINDS", "RECORDED BY"] if long else []),
             (_cells(row, terminal=output.terminal, long=long) for row in rows),
+            drop=["RECORDED BY", "KINDS", "REV", "DIGEST", "STARTED", "SIZE"],
+            empty="no recordings",
         )
     if any("fault" in row for row in rows):
         raise typer.Exit(1)
@@ -88,5 +94,5 @@ def _cells(row: dict[str, Any], *, terminal: bool, long: bool) -> list[object]:
     if long:
         kinds = ", ".join(f"{kind} {count}" for kind, count in row["counts"].items())
         digest = row["content_digest"]
-        cells += [digest[:12] if terminal else digest, kinds, row["recorded_by"]]
+        cells += [f"{digest[:12]}…" if terminal else digest, kinds, row["recorded_by"]]
     return cells

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from ._common import JsonFlag, OptionList, UrlArgument, archive_at, require_archive
-from ._output import Output, error_object
+from ._output import Output, error_object, exit_code
+from ._text import counted
 
 
 def recover(
@@ -18,7 +19,8 @@ def recover(
 ) -> None:
     """Finish the recordings whose recorder died on this machine, from their journals.
 
-    Recorders that are alive are left alone. The exit code is 1 where a journal could not be used; it is kept.
+    Recorders that are alive are left alone. The exit code is 1 where a journal could not be used, 2 where the store
+    could not be asked; the journal is kept.
     """
     from replaypack.recover import recover as recover_all
 
@@ -31,7 +33,7 @@ def recover(
             found.append(item)
             if not json:
                 output.line(
-                    f"{item.name}: {item.records} records, {item.from_journal} of them from the journal"
+                    f"{item.name}: {counted(item.records, 'record')}, {item.from_journal} of them from the journal"
                     if item.error is None
                     else f"{item.name}: failed: {item.error} (journal kept: {item.journal})"
                 )
@@ -50,5 +52,6 @@ def recover(
             )
         elif not found:
             output.line("nothing to recover")
-    if any(item.error is not None for item in found):
-        raise typer.Exit(1)
+    codes = [exit_code(item.error) for item in found if item.error is not None]
+    if codes:
+        raise typer.Exit(max(codes))

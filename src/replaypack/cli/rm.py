@@ -11,7 +11,7 @@ from replaypack.errors import FormatError, ObjectMissingError, UsageError
 
 from ._common import JsonFlag, LocatorArgument, OptionList, located
 from ._output import Output
-from ._text import escape
+from ._text import counted, escape
 
 
 def rm(
@@ -30,7 +30,7 @@ def rm(
         raise UsageError("rm removes a whole recording: leave out the @revision")
     with archive:
         try:
-            what = f"{len(archive.open(at.name))} records"
+            what = counted(len(archive.open(at.name)), "record")
         except (FormatError, ObjectMissingError):
             what = "cannot be read"
         if not yes:

@@ -40,6 +40,10 @@ def show(
     """Show what a recording is, or with --records (and any filter) list its records.
 
     Times without an offset are UTC. With --json the records are an array; with --follow one object a line.
+
+    In a pipe a record is a line without headings: seq, time, kind, name, scope, status, duration in seconds, bytes of
+    the request, bytes of the response, key; separated by tabs. A terminal too narrow for them leaves some out, and
+    says which.
     """
     from replaypack.format.row import STATUSES
 
@@ -172,6 +176,8 @@ def _list(output: Output, records: Iterator[Record], *, follow: bool) -> None:
         [">SEQ", "TIME", "KIND", "NAME", "SCOPE", "STATUS", ">SECONDS", ">REQUEST", ">RESPONSE", "KEY"],
         (_cells(record, terminal=output.terminal) for record in records),
         chunk=1 if follow else 100,
+        drop=["SCOPE", "REQUEST", "RESPONSE", "SECONDS", "KEY", "TIME"],
+        empty="no records",
     )
 
 
@@ -189,5 +195,5 @@ def _cells(record: Record, *, terminal: bool) -> list[object]:
         f"{record.duration:.3f}",
         size(row.request.size) if row.request is not None else "",
         size(row.response_size) if row.response_encoding else "",
-        record.key.hex()[:12] if terminal else record.key.hex(),
+        f"{record.key.hex()[:12]}…" if terminal else record.key.hex(),
     ]

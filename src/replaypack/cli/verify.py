@@ -13,6 +13,7 @@ from replaypack.errors import FormatError, UsageError
 
 from ._common import JsonFlag, OptionList, archive_at, located, require_archive
 from ._output import Output
+from ._text import counted
 
 if TYPE_CHECKING:
     from replaypack import Archive
@@ -73,8 +74,7 @@ def verify(
             }
         )
     else:
-        count = f"{len(names)} recording" + ("s" if len(names) != 1 else "")
-        number = f"{len(found)} fault" + ("s" if len(found) != 1 else "")
+        count, number = counted(len(names), "recording"), counted(len(found), "fault")
         output.line(f"{number} in {count} (level {level})" if found else f"sound: {count} (level {level})")
     if found:
         raise typer.Exit(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
@@ -92,6 +93,10 @@ _CREDENTIALS: Final = frozenset(
     | {"DefaultCredentialsError", "RefreshError", "GoogleAuthError", "ClientAuthenticationError", "NoAuthTokenError"}
     | {"ProfileNotFound", "UnauthorizedSSOTokenError", "SSOTokenLoadError", "AuthenticationException"}
 )
+# Options of a filesystem end in a constructor, or in each request.
+_UNKNOWN_OPTION: Final = re.compile(
+    r"(?:__init__|_request|create_client)\(\) got an unexpected keyword argument '(\w+)'"
+)
 _FULL_ERRNO: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -124,6 +129,11 @@ def classify(error: BaseException, *, reading: bool) -> Failure:
         return Failure(Kind.READ_ONLY, "the filesystem can only be read")
     if names & _CONNECTION or isinstance(error, ConnectionError | EOFError):
         return Failure(Kind.UNAVAILABLE, f"{type(error).__name__}: {text}", retry=True)
+    unknown = _UNKNOWN_OPTION.search(text) if isinstance(error, TypeError) else None
+    if unknown is not None:
+        return Failure(Kind.UNSUPPORTED, f"the filesystem has no storage option '{unknown[1]}'")
+    if isinstance(error, ValueError) and text.startswith("Invalid endpoint"):  # one of the environment's
+        return Failure(Kind.UNSUPPORTED, f"{text} (an endpoint begins with http:// or https://)")
     if isinstance(error, NotImplementedError):
         return Failure(Kind.UNSUPPORTED, f"not supported: {text}" if text else "not supported")
     return Failure(Kind.FAILED, f"{type(error).__name__}: {text}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from replaypack.errors import StorageUnsupportedError
 from replaypack.storage._local import LocalStorage
 from replaypack.storage._memory import MemoryStorage
-from replaypack.storage._options import StorageOptions, split_options
+from replaypack.storage._options import StorageOptions, check_endpoint, split_options
 from replaypack.storage._protocol import Storage
 from replaypack.storage._redact import safe_url
 
@@ -34,11 +34,12 @@ def open_storage(url: str | os.PathLike[str], storage_options: Mapping[str, Any]
     ``storage_options`` go to the fsspec filesystem as they are, apart from the entry ``"replaypack"``, a mapping
     of this library's own (see `StorageOptions`).
 
-    Raises `StorageUnsupportedError` for an unknown protocol or an option that does not exist; a missing package is
-    reported by the first operation.
+    Raises `StorageUnsupportedError` for an unknown protocol, and for an option of this library that does not exist
+    or cannot have the value given; a missing package, and an option that the filesystem does not know, are reported
+    by the first operation.
     """
     address = os.fspath(url)
-    options, foreign = split_options(storage_options)
+    options, foreign = split_options(storage_options, url=safe_url(address))
     zipped = re.match(r"zip(?:://([^:]*))?::", address)
     if zipped:
         return _open_zip(address[zipped.end() :], (zipped[1] or "").strip("/"), options, foreign)
@@ -70,6 +71,8 @@ def _open_zip(address: str, prefix: str, options: StorageOptions, foreign: Mappi
 def _open_remote(protocol: str, address: str, options: StorageOptions, foreign: Mapping[str, Any]) -> RemoteStorage:
     # Imported here: an archive on a disk is opened without the modules of all the others.
     if "::" not in address:
+        if protocol in ("s3", "s3a", "gs", "gcs"):
+            check_endpoint(foreign, url=safe_url(address))
         if protocol in ("s3", "s3a"):
             from replaypack.storage._s3 import S3Storage
 
