@@ -242,7 +242,7 @@ class Archive:
             elif not known:
                 hint = "there are no recordings here: is the URL right?"
             else:
-                hint = f"`replaypack ls {self.url}` lists the {len(known)} recordings"
+                hint = f"`replaypack ls {self.url}` lists what there is"
         except StorageError:
             pass
         return RecordingNotFoundError(f"no recording {name!r} in {self.url} (missing or not permitted)", hint=hint)

@@ -8,7 +8,7 @@ situation, the class inherits it too, so ``except FileNotFoundError`` and ``exce
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 __all__ = [
     "AccessDeniedError",
@@ -50,11 +50,13 @@ class ReplaypackError(Exception):
     """
 
     code: str = "replaypack"
+    #: What to do where whoever raises it has nothing more exact to say.
+    default_hint: ClassVar[str | None] = None
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
         self.message = message
-        self.hint = hint
+        self.hint = hint if hint is not None else self.default_hint
 
     def __str__(self) -> str:
         return f"{self.message} ({self.hint})" if self.hint else self.message
@@ -145,12 +147,14 @@ class AccessDeniedError(StorageError, PermissionError):
     """The store refused the credentials, or none were found."""
 
     code = "storage.denied"
+    default_hint = "check the credentials, and what they permit"
 
 
 class StorageUnavailableError(StorageError, ConnectionError):
     """The store could not be reached, or kept failing until the retries ran out of time."""
 
     code = "storage.unavailable"
+    default_hint = "tried again until the time was up (storage option retry_seconds): check network and endpoint_url"
 
 
 class StorageTimeoutError(StorageUnavailableError, TimeoutError):
