@@ -169,14 +169,14 @@ class Worker(threading.Thread):
                 continue
             size = item[-1]
             try:
-                if self._handle(item) or self._stopped:
+                if self._take(item) or self._stopped:
                     return
             finally:
                 with self._room:
                     self._waiting -= size
                     self._room.notify_all()
 
-    def _handle(self, item: tuple[Any, ...]) -> bool:
+    def _take(self, item: tuple[Any, ...]) -> bool:
         what = item[0]
         builder = self._builder
         if what == "record":
