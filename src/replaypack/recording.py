@@ -200,8 +200,8 @@ class Recording:
         self._storage = storage
         self._name = name
         self._refresh = refresh
-        self._pages = Cache(cache_bytes // 4)
-        self._cache = Cache(cache_bytes - cache_bytes // 4)
+        self._pages = Cache(cache_bytes // 3)
+        self._cache = Cache(cache_bytes - cache_bytes // 3)
         self._reader = PackReader(storage)
         self._owns_storage = owns_storage
         self._manifest = manifest
