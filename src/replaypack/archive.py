@@ -247,6 +247,22 @@ class Archive:
             pass
         return RecordingNotFoundError(f"no recording {name!r} in {self.url} (missing or not permitted)", hint=hint)
 
+    def require(self) -> None:
+        """Raise `ObjectMissingError` unless there is an archive: what looks empty may also be mistyped."""
+        try:
+            self.storage.get(MARKER)
+        except ObjectMissingError:
+            raise ObjectMissingError(f"there is no archive at {self.url}", hint=self._nearby()) from None
+
+    def _nearby(self) -> str:
+        path = self.storage.local_path
+        if path is not None and path.parent.is_dir():
+            there = [entry.name for entry in path.parent.iterdir() if (entry / MARKER).exists()]
+            near = difflib.get_close_matches(path.name, there, n=1)
+            if near:
+                return f"did you mean {path.parent / near[0]}?"
+        return "is the URL right?"
+
     # Writing
 
     def recorder(

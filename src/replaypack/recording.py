@@ -321,22 +321,12 @@ class Recording:
     def _find_in(self, key: bytes, scope: str | None, nth: int) -> tuple[Record | None, bool]:
         prefix = key[:16] + discriminator(scope)
         index = self._index
-        if nth == 0:
-            at = index.first(prefix)
-            if at is None:
-                return None, False
-            found = index.record(*at)
-            if found.row.key == key and found.row.scope == scope:
-                return Record(self, found), True
-        for segment, entry, ref in index.entries(prefix, nth):
-            found = index.record(segment, entry, ref)
-            if found.row.key == key and found.row.scope == scope:
-                return Record(self, found), True
-            break
-        else:
-            if nth == 0:
-                return None, False
-            return None, next(index.entries(prefix), None) is not None
+        at = index.first(prefix) if nth == 0 else next(index.entries(prefix, nth), None)
+        if at is None:
+            return None, nth > 0 and next(index.entries(prefix), None) is not None
+        found = index.record(*at)
+        if found.row.key == key and found.row.scope == scope:
+            return Record(self, found), True
         # Another key or scope shares the truncated digests: only the rows tell.
         hits = 0
         for segment, entry, ref in index.entries(prefix):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from replaypack.format.digests import digest as digest_of
@@ -53,7 +54,7 @@ PACK_TARGET = 32 << 20
 #: Bytes of entries of keys that are sorted and joined to a run.
 _RUN = 30 << 15
 
-#: ``(key of the pack's bytes, bytes)``: puts a pack in the store.
+#: ``(reference, bytes)``: puts a pack in the store.
 Upload = Callable[[PackRef, bytes], None]
 #: Puts a large literal in a pack of its own; gives (offset, raw bytes, digest, pack, location) for each frame.
 UploadLarge = Callable[[bytes], list[tuple[int, int, bytes, PackRef, Location]]]
@@ -181,7 +182,7 @@ class SegmentBuilder:
         self._runs: list[bytes] = []
         self._blobs: list[bytes] = []
         self._large: list[tuple[int, bytes]] = []
-        self._queue: list[_RecordFrame | _LiteralFrame] = []
+        self._queue: deque[_RecordFrame | _LiteralFrame] = deque()
 
     def add_record_frame(self, count: int, sections: list[bytes]) -> None:
         """Add a closed record frame of ``count`` records, which follows those before."""
@@ -228,7 +229,8 @@ class SegmentBuilder:
     def compress(self, compressor: Compressor) -> None:
         """Compress what is waiting."""
         while self._queue:
-            frame = self._queue.pop(0)
+            # Taken off the queue once it is compressed: after a failure it is tried again, not written empty.
+            frame = self._queue[0]
             if isinstance(frame, _RecordFrame):
                 if frame.sections is not None:
                     frame.frame = compressor.sections(frame.sections)
@@ -236,6 +238,7 @@ class SegmentBuilder:
             else:
                 frame.frame = compressor(frame.frame)
             self.size += len(frame.frame) - frame.raw
+            self._queue.popleft()
 
     def _sorted_keys(self) -> Iterator[bytes]:
         width = KEYS.width

@@ -18,7 +18,7 @@ from replaypack.errors import (
     UsageError,
 )
 from replaypack.format.manifest import Manifest, parse_manifest
-from replaypack.format.names import MARKER, latest_key, open_key, revision_key
+from replaypack.format.names import latest_key, open_key, revision_key
 
 from ._faults import FAULTS, LEVELS, Fault, Level, Progress, Report, fault, manifest_fault
 from ._packs import PackChecker
@@ -89,14 +89,6 @@ def verify_revisions(archive: Archive, name: str) -> Iterator[Fault]:
             yield item._replace(recording=name)
 
 
-def require_marker(archive: Archive) -> None:
-    """Raise `ObjectMissingError` unless there is an archive; what is empty may also be mistyped."""
-    try:
-        archive.storage.get(MARKER)
-    except ObjectMissingError:
-        raise ObjectMissingError(f"there is no archive at {archive.url}", hint="is the URL right?") from None
-
-
 def verify_archive(
     archive: Archive,
     names: Iterable[str] | None = None,
@@ -118,7 +110,7 @@ def verify_archive(
     if names is None:
         names = list(archive.recordings())
         if not names:
-            require_marker(archive)
+            archive.require()
     for name in names:
         for found in _recording(archive, name, level, revisions, progress, packs):
             yield found if found.recording else found._replace(recording=name)

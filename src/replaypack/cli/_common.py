@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from replaypack.errors import ObjectMissingError, StorageUnsupportedError, UsageError
+from replaypack.errors import StorageUnsupportedError, UsageError
 
 if TYPE_CHECKING:
     from replaypack import Archive, Recording
@@ -23,7 +23,6 @@ __all__ = [
     "archive_at",
     "located",
     "recording_at",
-    "require_archive",
     "size_of",
     "storage_options",
 ]
@@ -108,26 +107,6 @@ def recording_at(locator: str, options: list[str] | None, *, fresh: bool = False
     recording = archive.open(at.name, at.revision, fresh=fresh)
     recording._owns_storage = True
     return recording
-
-
-def require_archive(archive: Archive) -> None:
-    """Raise `ObjectMissingError` unless there is an archive; what is empty may also be mistyped."""
-    from replaypack.format.names import MARKER
-
-    try:
-        archive.storage.get(MARKER)
-    except ObjectMissingError:
-        raise ObjectMissingError(f"there is no archive at {archive.url}", hint=_nearby(archive)) from None
-
-
-def _nearby(archive: Archive) -> str:
-    path = archive.storage.local_path
-    if path is not None and path.parent.is_dir():
-        there = [entry.name for entry in os.scandir(path.parent) if os.path.exists(f"{entry.path}/replaypack.json")]
-        near = difflib.get_close_matches(path.name, there, n=1)
-        if near:
-            return f"did you mean {path.parent / near[0]}?"
-    return "is the URL right?"
 
 
 def size_of(recording: Recording) -> int:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ._common import JsonFlag, OptionList, UrlArgument, archive_at, require_archive, size_of
+from ._common import JsonFlag, OptionList, UrlArgument, archive_at, size_of
 from ._output import Output
 from ._text import human_size
 
@@ -36,7 +36,7 @@ def ls(
     with archive_at(url, option) as archive:
         names = list(archive.recordings(prefix))
         if not names:
-            require_archive(archive)
+            archive.require()
         rows = _read(archive, names)
     if json:
         output.document(rows)

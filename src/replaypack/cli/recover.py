@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ._common import JsonFlag, OptionList, UrlArgument, archive_at, require_archive
+from ._common import JsonFlag, OptionList, UrlArgument, archive_at
 from ._output import Output, error_object, exit_code
 from ._text import counted
 
@@ -27,7 +27,7 @@ def recover(
     output = Output(json=json)
     with archive_at(url, option) as archive:
         if not archive.leftovers():
-            require_archive(archive)
+            archive.require()
         found = []
         for item in recover_all(archive, keep_journals=keep_journals):
             found.append(item)

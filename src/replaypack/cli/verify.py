@@ -11,7 +11,7 @@ import typer
 
 from replaypack.errors import FormatError, UsageError
 
-from ._common import JsonFlag, OptionList, archive_at, located, require_archive
+from ._common import JsonFlag, OptionList, archive_at, located
 from ._output import Output
 from ._text import counted
 
@@ -48,7 +48,7 @@ def verify(
         if name is None:
             names = list(archive.recordings())
             if not names:
-                require_archive(archive)
+                archive.require()
         else:
             names = [name]
         if name is not None and (expect_digest or expect_manifest):
