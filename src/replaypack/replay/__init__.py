@@ -1,0 +1,1 @@
+"""Replay: answering the calls of a program from a recording."""
