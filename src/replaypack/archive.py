@@ -34,10 +34,11 @@ from .errors import (
     UsageError,
 )
 from .format.digests import digest
-from .format.manifest import Content, Manifest, Policy, check_metadata, encode_manifest, parse_manifest
+from .format.manifest import Content, Manifest, Policy, Redaction, check_metadata, encode_manifest, parse_manifest
 from .format.manifest import Storage as StorageSection
 from .format.names import LATEST, MARKER, check_name, is_name, latest_key, open_key, parse_locator, revision_key
 from .format.versions import CURRENT_VERSION, FORMAT, parse_document
+from .policies.redaction import DEFAULT, VALUES_ONLY, RedactionPolicy, Redactor, policy_from_manifest
 from .recorder import Recorder
 from .recording import Recording
 from .storage import Storage, open_storage
@@ -54,6 +55,7 @@ _REVISION_KEY = re.compile(r"recordings/(?P<name>.+)/(?:(?P<revision>\d{8})\.jso
 #: Revisions behind `latest.json` that a reader tries.
 _MAX_PROBES = 10_000
 _NONE_POLICY = Policy(name="none", version=1)
+_NO_REDACTION = Redaction(name="none", version=1)
 
 
 class Archive:
@@ -276,6 +278,8 @@ class Archive:
         sync: Literal["flush", "record"] = "flush",
         flush_interval: float | None = 5.0,
         level: int = 6,
+        redact: RedactionPolicy | Literal["default"] | None = "default",
+        secrets: Iterable[str | bytes] = (),
     ) -> Recorder:
         """Claim ``name`` and return a `Recorder` for it.
 
@@ -284,6 +288,10 @@ class Archive:
         recordings of this archive whose bytes may be reused. ``sync="record"`` syncs the journal to the disk
         with every record instead of every flush. ``flush_interval`` (seconds) is the time to the first
         publication in the background, which doubles up to five minutes; None publishes only on `flush`.
+
+        ``redact`` is the policy by which secrets are removed before anything is hashed or written (`docs/redaction.md`);
+        None removes nothing by rule. A recording that is continued keeps its policy. ``secrets`` are values (6 bytes
+        and more) that are removed wherever they stand, whatever the policy.
 
         What a recorder that died left of this name is finished first (``append``, ``replace``), or reported
         (``error``).
@@ -302,8 +310,8 @@ class Archive:
         check_type("metadata", metadata, Mapping, "a mapping")
         check_text("recorded_by", recorded_by)
         check_name(name)
-        plain_metadata = dict(metadata or {})
-        check_metadata(plain_metadata)
+        if redact not in ("default", None) and not isinstance(redact, RedactionPolicy):
+            raise UsageError("redact is a RedactionPolicy, 'default' or None")
         self._refuse_case_twin(name)
         self._finish_leftover(name, if_exists)
         newest = self._newest(name, fresh=True)
@@ -318,7 +326,15 @@ class Archive:
                 )
             mode, old = if_exists, newest
         base_manifest = old if mode == "append" else None
-        template = self._template(plain_metadata, recorded_by, base_manifest)
+        policy = _policy(redact, base_manifest, name)
+        known = [*secrets] if not isinstance(secrets, str | bytes) else secrets
+        redactor = Redactor(policy or VALUES_ONLY, known) if policy is not None or known else None
+        plain_metadata = dict(metadata or {})
+        if redactor is not None:
+            plain_metadata = redactor.redact(plain_metadata)
+            recorded_by = redactor.redact(recorded_by)
+        check_metadata(plain_metadata)
+        template = self._template(plain_metadata, recorded_by, base_manifest, policy, bool(known))
         writer = new_id(8)
         seed = self._seed(base, base_manifest, name)
         base_packs = Index(base_manifest, PackReader(self.storage), Cache(0)).packs if base_manifest else []
@@ -342,6 +358,7 @@ class Archive:
             sync=sync,
             flush_interval=flush_interval,
             seed=seed,
+            redactor=redactor,
         )
         try:
             publisher.previous = self._claim(publisher, newest).digest
@@ -350,7 +367,14 @@ class Archive:
             raise
         return recorder
 
-    def _template(self, metadata: dict[str, Any], recorded_by: str | None, base: Manifest | None) -> Content:
+    def _template(
+        self,
+        metadata: dict[str, Any],
+        recorded_by: str | None,
+        base: Manifest | None,
+        policy: RedactionPolicy | None,
+        secrets: bool,
+    ) -> Content:
         by = recorded_by or f"replaypack {__version__}"
         if base is not None:
             return msgspec.structs.replace(
@@ -367,7 +391,7 @@ class Archive:
             metadata=metadata,
             recorded_by=by,
             match=_NONE_POLICY,
-            redaction=_NONE_POLICY,
+            redaction=_redaction(policy or (VALUES_ONLY if secrets else None)),
             records=0,
             counts={},
             merkle_root=digest(b"").hex(),
@@ -529,6 +553,25 @@ class Archive:
             raise self._not_found(name)
         for key in sorted(own, key=lambda key: (key.endswith("/" + LATEST), key)):
             self.storage.delete(key)
+
+
+def _redaction(policy: RedactionPolicy | None) -> Redaction:
+    return _NO_REDACTION if policy is None else msgspec.convert(policy.to_manifest(), Redaction)
+
+
+def _policy(
+    wanted: RedactionPolicy | Literal["default"] | None, base: Manifest | None, name: str
+) -> RedactionPolicy | None:
+    """The policy to record under: the one asked for, which must be that of the recording that is continued."""
+    if base is None:
+        return DEFAULT if wanted == "default" else wanted  # type: ignore[return-value]
+    there = policy_from_manifest(msgspec.to_builtins(base.content.redaction))
+    if wanted == "default" or wanted == there or (wanted is None and there == VALUES_ONLY):
+        return there
+    raise UsageError(
+        f"{name!r} was recorded under the redaction policy {base.content.redaction.name!r}",
+        hint="leave redact out to continue under it, or record under another name",
+    )
 
 
 def _misplaced(key: str, manifest: Manifest) -> FormatError:

@@ -18,6 +18,7 @@ from ._write.journal import JournalFile, journal_directory
 from ._write.literals import LARGE, LiteralStream, Splitter
 from ._write.prepare import Prepared, describe_error, prepare
 from ._write.publish import Progress, Publisher
+from ._write.redact import redact_call
 from ._write.segment import RECORD_FRAME, SegmentBuilder
 from ._write.worker import Worker
 from .errors import (
@@ -34,6 +35,7 @@ from .format.recipe import encode_ops
 from .format.record_frame import Entry, stored_row
 from .format.row import Row, discriminator, encode_row
 from .format.table import INLINE_SPACE, BlobEntry, pack_blob, pack_key
+from .policies.redaction import Redactor
 from .values import ABSENT
 
 __all__ = ["Recorder"]
@@ -60,8 +62,10 @@ class Recorder:
         seed: Seed,
         sync: Literal["flush", "record"] = "flush",
         flush_interval: float | None = 5.0,
+        redactor: Redactor | None = None,
     ) -> None:
         self._publisher = publisher
+        self._redactor = redactor
         self._tree = progress.tree
         self._counts = progress.counts
         self._inlines = progress.inlines
@@ -162,7 +166,13 @@ class Recorder:
         local disk fails; `PublishError` where the store has failed for so long that no more fits in memory;
         `RecorderClosedError`.
         """
+        bits = 0
+        if self._redactor is not None:
+            kind, identity, key, name, request, response, error, scope, attributes, bits = redact_call(
+                self._redactor, kind, identity, key, name, request, response, error, scope, attributes
+            )
         prepared = prepare(kind, identity, key, name, request, response, error, scope, status, flags, attributes)
+        prepared.flags |= bits
         if salt is not None and (type(salt) is not bytes or len(salt) != 8):
             raise UsageError("a salt is 8 bytes")
         check_number("start", start, "nanoseconds since the epoch, an integer")
@@ -375,7 +385,10 @@ class Recorder:
             if error is None:
                 self.seal()
             else:
-                self._finish("incomplete", error_note(describe_error(error, trace=trace)))
+                described = describe_error(error, trace=trace)
+                if self._redactor is not None:
+                    described = self._redactor.redact(described)
+                self._finish("incomplete", error_note(described))
         except ReplaypackError as problem:
             if error is None:
                 raise

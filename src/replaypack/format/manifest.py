@@ -36,6 +36,7 @@ __all__ = [
     "PackRef",
     "PageRef",
     "Policy",
+    "Redaction",
     "Segment",
     "State",
     "Storage",
@@ -94,10 +95,18 @@ class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class Policy(_Strict, frozen=True):
-    """A match or redaction policy, by name and version."""
+    """A match policy, by name and version."""
 
     name: str
     version: int
+
+
+class Redaction(_Strict, frozen=True, omit_defaults=True):
+    """A redaction policy, by name and version; ``rules`` are what a private one adds to the default."""
+
+    name: str
+    version: int
+    rules: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Content(_Strict, frozen=True):
@@ -109,7 +118,7 @@ class Content(_Strict, frozen=True):
     metadata: dict[str, Any]
     recorded_by: str
     match: Policy
-    redaction: Policy
+    redaction: Redaction
     records: int
     counts: dict[str, int]
     merkle_root: str

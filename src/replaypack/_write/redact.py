@@ -1,0 +1,59 @@
+"""Where redaction meets recording: everything of a record that came from outside, before it is prepared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from replaypack.policies.redaction import Redactor
+
+from .prepare import describe_error
+
+__all__ = ["Redacted", "redact_call"]
+
+
+class Redacted(NamedTuple):
+    """The arguments of an `append` without secrets, and the flags of the record (bits)."""
+
+    kind: str
+    identity: Any
+    key: Any
+    name: str | None
+    request: Any
+    response: Any
+    error: Any
+    scope: str | None
+    attributes: Any
+    bits: int
+
+
+def redact_call(
+    redactor: Redactor,
+    kind: str,
+    identity: object,
+    key: str | bytes | None,
+    name: str | None,
+    request: object,
+    response: object,
+    error: BaseException | Mapping[str, Any] | None,
+    scope: str | None,
+    attributes: Mapping[str, Any] | None,
+) -> Redacted:
+    """Redact one call. What is of a wrong type goes through, to be refused by what checks it."""
+    bits = 0
+    if isinstance(error, BaseException):
+        error = describe_error(error)
+    parts = [kind, identity, key, name, request, response, error, scope, attributes]
+    for number, part in enumerate(parts):
+        if part is None:
+            continue
+        clean, more = redactor.process(part)
+        if more:
+            parts[number] = clean if number in (1, 4, 5) or type(clean) is type(part) else _fitting(clean, part)
+            bits |= more
+    return Redacted(*parts, bits)
+
+
+def _fitting(clean: Any, part: object) -> Any:
+    """Labels stay text; mappings and keys stay what they are."""
+    return clean.decode("latin-1") if type(part) is str and type(clean) is bytes else clean

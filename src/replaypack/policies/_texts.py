@@ -1,0 +1,229 @@
+"""What in plain text is a secret by what stands before it: headers, parameters, quoted fields, URLs.
+
+Each rule is one pass; no pattern looks back at what it has passed, or ahead without a bound.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Final
+from urllib.parse import unquote_plus
+
+from ._names import PLACEHOLDER, NameRules
+from ._shapes import Shape
+
+__all__ = ["Hit", "clean_text", "has_names", "suspicious"]
+
+#: Told of what was found: the rule, and the secret.
+Hit = Callable[[str, str], None]
+
+# Every rule by names needs one of these somewhere, in lower case.
+_NAME_MARKS: Final = ("secret", "passw", "authorization", "cookie", "passphrase", "sig=", "signature=", "credential=")
+_KEY = re.compile(r"(?:api|private|subscription|account|access|functions|auth|secret)[^a-z0-9\0]{0,2}key")
+_TOKEN = re.compile(
+    r"(?:access|refresh|id|auth|api|session|security|bearer|oauth|bot|csrf|xsrf|github|gitlab|hf|npm|private|slack"
+    r"|vault)[^a-z0-9\0]{0,2}token|[?&;]token="
+)
+
+
+def has_names(low: str, own: Iterable[str] = ()) -> bool:
+    """Whether a text (in lower case) may hold a sensitive name. ``own`` are the policy's, folded."""
+    for mark in _NAME_MARKS:
+        if mark in low:
+            return True
+    if "key" in low and _KEY.search(low):
+        return True
+    if "token" in low and (low.startswith("token=") or "\0token=" in low or _TOKEN.search(low)):
+        return True
+    if own:
+        folded = re.sub(r"[^a-z0-9\0]", "", low)
+        return any(name in folded for name in own)
+    return False
+
+
+def suspicious(text: str, shapes: Iterable[Shape], own: Iterable[str] = ()) -> bool:
+    """Whether any rule may find something: cheap, and right whenever it says no."""
+    low = text.lower()
+    if has_names(low, own) or "bearer" in low or ("://" in low and "@" in low):
+        return True
+    for shape in shapes:
+        for mark in shape.marks:
+            if mark in text:
+                return True
+    return False
+
+
+_SCHEMES = r"(?:bearer|basic|token|apikey|api-key|digest|negotiate|aws4-hmac-sha256|hawk|ntlm|signature|key)"
+#: `Authorization: Bearer x`, `x-api-key: x`, also inside of a command line.
+_HEADER = re.compile(
+    r"(?<![A-Za-z0-9_-])(?P<name>(?:proxy-)?authorization|(?:[a-z]{1,20}-){0,4}"
+    r"(?:api-key|auth-token|access-token|security-token|session-token|private-token|api-token|vault-token"
+    r"|subscription-key|functions-key|(?:set-)?cookie))"
+    r"""[ \t]{0,4}:[ \t]{0,4}(?P<value>[^\s"'\\][^\r\n"'\\]{0,8191})""",
+    re.IGNORECASE,
+)
+_SCHEME = re.compile(_SCHEMES + r"[ \t]{1,4}", re.IGNORECASE)
+_LONG_SCHEME = re.compile(r"(?:digest|aws4-hmac-sha256|hawk|signature)", re.IGNORECASE)
+_CREDENTIAL = re.compile(r"[^\s,;<>(){}]{6,}")
+_COOKIE = re.compile(r"[^\s=;,]{1,256}=")
+_BEARER = re.compile(
+    r"(?<![A-Za-z0-9_-])bearer[ \t]{1,4}(?=[A-Za-z._~+/=-]{0,200}[0-9])([A-Za-z0-9._~+/=-]{16,8192})", re.IGNORECASE
+)
+#: A quoted name and its value, as in JSON or Python: also where the quotes are escaped, as JSON in JSON is.
+_FIELD = re.compile(
+    r"""(?P<quote>\\{0,7}["'])(?P<name>[A-Za-z$@][A-Za-z0-9_.$@ -]{1,63})(?P=quote)\s{0,8}[:=,]\s{0,8}\[?\s{0,8}"""
+    r"""(?:[bru]{0,2}(?P<open>\\{0,7}["'])|(?P<number>-?[0-9][0-9.eE+-]{0,40}))"""
+)
+_PARAMETER = re.compile(r"""(?P<name>[?&][A-Za-z0-9_.%~\[\]-]{2,100})=(?P<value>[^&#\s"'<>\\]{1,16384})""")
+#: Parts of connection strings, and parameters behind `&amp;`.
+_SETTING = re.compile(r"""(?P<name>;[A-Za-z][A-Za-z0-9_ -]{2,100})=(?P<value>[^;&#\s"'<>\\]{1,16384})""")
+_FORM = re.compile(r"[A-Za-z0-9_.%~\[\]-]{2,100}=")
+_NOT_FORM = re.compile(r"[\s\"'<>{}\\]")
+_USER = re.compile(r"""://([^\s/?#@:"'<>\\]{0,256}):([^\s/?#@"'<>\\]{1,512})@""")
+_PART = re.compile(r'form-data;[^\r\n]{0,200}?name="?([^"\r\n;]{1,128})"?[^\r\n]{0,500}\r?\n', re.IGNORECASE)
+
+
+def clean_text(text: str, rules: NameRules, shapes: Iterable[Shape], hit: Hit) -> str:
+    """``text`` without the secrets that its form gives away; the same object where there are none."""
+    low = text.lower()
+    if has_names(low, rules.own_names):
+        if "form-data" in low:
+            text = _parts(text, rules, hit)
+        text = _fields(text, rules, hit)
+        if ":" in text:
+            text = _sub(_HEADER, text, lambda match: _header(match, rules, hit))
+        if "=" in text:
+            if _FORM.match(text) and not _NOT_FORM.search(text):
+                text = _sub(_PARAMETER, "&" + text, lambda match: _parameter(match, rules, hit))[1:]
+            elif "?" in text or "&" in text:
+                text = _sub(_PARAMETER, text, lambda match: _parameter(match, rules, hit))
+            if ";" in text:
+                text = _sub(_SETTING, text, lambda match: _parameter(match, rules, hit))
+    if "bearer" in low:
+        text = _sub(_BEARER, text, lambda match: _group(match, 1, "bearer", hit))
+    if "://" in low and "@" in low:
+        text = _sub(_USER, text, lambda match: _group(match, 2, "url.password", hit))
+    for shape in shapes:
+        if any(mark in text for mark in shape.marks):
+            text = _sub(shape.pattern, text, lambda match, name=shape.name: _group(match, 0, f"token.{name}", hit))
+    return text
+
+
+def _sub(pattern: re.Pattern[str], text: str, replace: Callable[[re.Match[str]], str]) -> str:
+    new = pattern.sub(replace, text)
+    return text if new == text else new
+
+
+def _group(match: re.Match[str], number: int, rule: str, hit: Hit) -> str:
+    secret = match[number]
+    if PLACEHOLDER in secret:
+        return match[0]
+    hit(rule, secret)
+    start, end = match.span(number)
+    return match[0][: start - match.start()] + PLACEHOLDER + match[0][end - match.start() :]
+
+
+def _header(match: re.Match[str], rules: NameRules, hit: Hit) -> str:
+    name, value = match["name"], match["value"]
+    if not rules.sensitive(name):
+        return match[0]
+    head = match[0][: match.start("value") - match.start()]
+    if name.lower().endswith("cookie"):
+        secret, before, after = value, "", ""
+        if not _COOKIE.match(value):
+            return match[0]
+    else:
+        scheme = _SCHEME.match(value)
+        before = scheme[0] if scheme else ""
+        rest = value[len(before) :]
+        if scheme and _LONG_SCHEME.match(before):
+            secret, after = rest, ""
+        else:
+            found = _CREDENTIAL.match(rest)
+            # Without a scheme a word may be no credential but prose.
+            if found is None or (not scheme and not any(map(str.isdigit, found[0])) and len(found[0]) < 16):
+                return match[0]
+            secret, after = found[0], rest[found.end() :]
+    if secret == PLACEHOLDER:
+        return match[0]
+    hit("header", secret)
+    return f"{head}{before}{PLACEHOLDER}{after}"
+
+
+def _parameter(match: re.Match[str], rules: NameRules, hit: Hit) -> str:
+    name, value = match["name"], match["value"]
+    if value == PLACEHOLDER or not rules.sensitive_in_query(unquote_plus(name[1:])):
+        return match[0]
+    hit("parameter", value)
+    return f"{name}={PLACEHOLDER}"
+
+
+def _fields(text: str, rules: NameRules, hit: Hit) -> str:
+    parts: list[str] = []
+    done = at = 0
+    while (match := _FIELD.search(text, at)) is not None:
+        at = match.end("name")
+        separator = text[match.end("name") + len(match["quote"]) : match.end()]
+        # A comma stands between name and value in pairs, which are in brackets; elsewhere it is a list of words.
+        if not rules.sensitive(match["name"]) or (separator.lstrip()[:1] == "," and not _in_pair(text, match.start())):
+            continue
+        if match["number"] is not None:
+            start, end = match.span("number")
+        else:
+            start = match.end()
+            end = _closing(text, match["open"], start)
+        at = max(end, at)
+        if start == end or text[start:end] == PLACEHOLDER:
+            continue
+        hit("field", text[start:end])
+        quote = match["quote"] if match["number"] is not None else ""
+        parts += (text[done:start], quote, PLACEHOLDER, quote)
+        done = end
+    if not parts:
+        return text
+    return "".join(parts) + text[done:]
+
+
+def _in_pair(text: str, start: int) -> bool:
+    before = text[max(0, start - 12) : start].rstrip("bru ")
+    return before[-1:] in "[(" and before[:-1].rstrip()[-1:] in ("[", "(", ",")
+
+
+def _closing(text: str, quote: str, start: int) -> int:
+    """Where a quoted value ends; the end of the text where it is cut off."""
+    level = len(quote) - 1
+    at = start
+    while (at := text.find(quote[-1], at)) >= 0:
+        before = at
+        while before > start and text[before - 1] == "\\":
+            before -= 1
+        count = at - before
+        # Fewer backslashes than at its beginning: what is around the value ends here.
+        if count <= level if level else count % 2 == 0:
+            return at - min(count, level)
+        at += 1
+    return len(text)
+
+
+def _parts(text: str, rules: NameRules, hit: Hit) -> str:
+    """Fields of a multipart form."""
+    parts: list[str] = []
+    done = at = 0
+    while (match := _PART.search(text, at)) is not None:
+        at = match.end()
+        if not rules.sensitive_in_query(match[1]):
+            continue
+        blank = re.compile(r"(?:[^\r\n]{1,500}\r?\n){0,8}\r?\n").match(text, at)
+        if blank is None:
+            continue
+        start = blank.end()
+        end = text.find("\n--", start)
+        end = len(text) if end < 0 else end - (text[end - 1] == "\r" and end > start)
+        at = max(at, end)
+        if start >= end or text[start:end] == PLACEHOLDER:
+            continue
+        hit("parameter", text[start:end])
+        parts += (text[done:start], PLACEHOLDER)
+        done = end
+    return "".join(parts) + text[done:] if parts else text
