@@ -38,6 +38,7 @@ from .format.manifest import Content, Manifest, Policy, Redaction, check_metadat
 from .format.manifest import Storage as StorageSection
 from .format.names import LATEST, MARKER, check_name, is_name, latest_key, open_key, parse_locator, revision_key
 from .format.versions import CURRENT_VERSION, FORMAT, parse_document
+from .policies._secrets import KnownSecrets
 from .policies.redaction import DEFAULT, VALUES_ONLY, RedactionPolicy, Redactor, policy_from_manifest
 from .recorder import Recorder
 from .recording import Recording
@@ -104,11 +105,13 @@ class Archive:
         expect_digest: str | None = None,
         expect_manifest: str | None = None,
         cache_bytes: int = 48 << 20,
+        secrets: Iterable[str | bytes] = (),
     ) -> Recording:
         """Open a recording: one GET, of ``latest.json`` or of the revision named.
 
         ``fresh`` looks for revisions newer than ``latest.json`` says (always so on a local disk).
-        ``expect_digest`` (content) and ``expect_manifest`` (64 hex digits) must match.
+        ``expect_digest`` (content) and ``expect_manifest`` (64 hex digits) must match. ``secrets`` are values that
+        were removed when recording, and are from what is looked up.
 
         Raises `RecordingNotFoundError`, `FormatError`, `StorageError`.
         """
@@ -127,7 +130,7 @@ class Archive:
         refresh: Callable[[], Manifest] | None = None
         if revision is None:
             refresh = lambda: self._manifest(name, None, fresh=True)  # noqa: E731
-        return Recording(self.storage, name, manifest, refresh=refresh, cache_bytes=cache_bytes)
+        return Recording(self.storage, name, manifest, refresh=refresh, cache_bytes=cache_bytes, secrets=secrets)
 
     async def aopen(self, name: str, revision: int | None = None, **options: Any) -> Recording:
         """`open`, without blocking the event loop."""
@@ -289,9 +292,9 @@ class Archive:
         with every record instead of every flush. ``flush_interval`` (seconds) is the time to the first
         publication in the background, which doubles up to five minutes; None publishes only on `flush`.
 
-        ``redact`` is the policy by which secrets are removed before anything is hashed or written (`docs/redaction.md`);
-        None removes nothing by rule. A recording that is continued keeps its policy. ``secrets`` are values (6 bytes
-        and more) that are removed wherever they stand, whatever the policy.
+        ``redact`` is the policy by which secrets are removed before anything is hashed or written
+        (`docs/redaction.md`); None removes nothing by rule. A recording that is continued keeps its policy.
+        ``secrets`` are values (6 bytes and more) that are removed wherever they stand, whatever the policy.
 
         What a recorder that died left of this name is finished first (``append``, ``replace``), or reported
         (``error``).
@@ -327,7 +330,7 @@ class Archive:
             mode, old = if_exists, newest
         base_manifest = old if mode == "append" else None
         policy = _policy(redact, base_manifest, name)
-        known = [*secrets] if not isinstance(secrets, str | bytes) else secrets
+        known = KnownSecrets().adding(secrets)
         redactor = Redactor(policy or VALUES_ONLY, known) if policy is not None or known else None
         plain_metadata = dict(metadata or {})
         if redactor is not None:
@@ -564,7 +567,7 @@ def _policy(
 ) -> RedactionPolicy | None:
     """The policy to record under: the one asked for, which must be that of the recording that is continued."""
     if base is None:
-        return DEFAULT if wanted == "default" else wanted  # type: ignore[return-value]
+        return DEFAULT if wanted == "default" else wanted
     there = policy_from_manifest(msgspec.to_builtins(base.content.redaction))
     if wanted == "default" or wanted == there or (wanted is None and there == VALUES_ONLY):
         return there
@@ -584,6 +587,7 @@ def open(
     fresh: bool = False,
     expect_digest: str | None = None,
     expect_manifest: str | None = None,
+    secrets: Iterable[str | bytes] = (),
 ) -> Recording:
     """Open a recording by its locator, ``URL#name`` or ``URL#name@revision``.
 
@@ -593,7 +597,12 @@ def open(
     archive = Archive(at.url, storage_options)
     try:
         recording = archive.open(
-            at.name, at.revision, fresh=fresh, expect_digest=expect_digest, expect_manifest=expect_manifest
+            at.name,
+            at.revision,
+            fresh=fresh,
+            expect_digest=expect_digest,
+            expect_manifest=expect_manifest,
+            secrets=secrets,
         )
     except BaseException:
         archive.close()
@@ -608,6 +617,7 @@ async def aopen(
     fresh: bool = False,
     expect_digest: str | None = None,
     expect_manifest: str | None = None,
+    secrets: Iterable[str | bytes] = (),
 ) -> Recording:
     """`open`, without blocking the event loop."""
-    return await in_thread(open, locator, storage_options, fresh, expect_digest, expect_manifest)
+    return await in_thread(open, locator, storage_options, fresh, expect_digest, expect_manifest, secrets)

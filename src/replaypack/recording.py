@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time as _time
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
@@ -20,11 +20,13 @@ from ._write.prepare import opaque_key
 from .canonical import key_digest
 from .errors import ConflictError, FormatError, UsageError
 from .format.digests import digest
-from .format.manifest import NEAR_LIMIT, Manifest
+from .format.manifest import NEAR_LIMIT, Manifest, Redaction
 from .format.recipe import BLOB_LIMIT, Range, materialise, output_length
 from .format.record_frame import RecordFrame
 from .format.row import FLAGS, STATUSES, BlobRef, Row, discriminator
 from .format.table import FrameEntry
+from .policies._secrets import KnownSecrets
+from .policies.redaction import VALUES_ONLY, Redactor, policy_from_manifest
 from .storage import Storage
 from .values import ABSENT, decode_payload
 
@@ -196,7 +198,10 @@ class Recording:
         refresh: Callable[[], Manifest] | None = None,
         cache_bytes: int = 48 << 20,
         owns_storage: bool = False,
+        secrets: Iterable[str | bytes] = (),
     ) -> None:
+        self._secrets = KnownSecrets().adding(secrets)
+        self._redactor_made: tuple[Redaction, Redactor | None] | None = None
         self._storage = storage
         self._name = name
         self._refresh = refresh
@@ -275,6 +280,42 @@ class Recording:
 
     # Looking up
 
+    @property
+    def redactor(self) -> Redactor | None:
+        """What removes secrets from a call before it is looked up, as was done when recording; None for nothing.
+
+        Raises `FormatError` (``future_version``) where this version does not know the recording's policy.
+        """
+        noted = self._manifest.content.redaction
+        made = self._redactor_made
+        if made is None or made[0] is not noted:
+            policy = policy_from_manifest(msgspec.to_builtins(noted))
+            redactor = None
+            if policy is not None or self._secrets:
+                redactor = Redactor(policy or VALUES_ONLY, self._secrets)
+            made = self._redactor_made = (noted, redactor)
+        return made[1]
+
+    def key_of(self, kind: str, identity: object) -> bytes:
+        """The key (32 bytes) that this recording has for a call: of its identity, redacted as the recording was.
+
+        Raises `CanonicalizationError`, and `FormatError` where the policy is one of a newer version.
+        """
+        redactor = self.redactor
+        if redactor is not None:
+            kind, identity = redactor.redact(kind), redactor.redact(identity)
+        return key_digest(kind, identity)
+
+    def _key(self, kind: str | None, identity: object, key: str | bytes | None) -> bytes:
+        if (identity is ABSENT) == (key is None):
+            raise UsageError("give either the identity of the call or the key it was recorded with")
+        if key is not None:
+            redactor = self.redactor
+            return opaque_key(key if redactor is None else redactor.redact(key))
+        if kind is None:
+            raise UsageError("an identity needs the kind of the call")
+        return self.key_of(kind, identity)
+
     def lookup(
         self,
         kind: str | None = None,
@@ -293,7 +334,7 @@ class Recording:
         Cold from an object store: one page of the key table, one record frame; one round more for a response
         of 4 KiB and more.
         """
-        record = self._find(_key(kind, identity, key), scope, nth)
+        record = self._find(self._key(kind, identity, key), scope, nth)
         if record is not None:
             record.response  # noqa: B018 - a lookup answers with the response read and checked
         return record
@@ -308,6 +349,8 @@ class Recording:
     def _find(self, key: bytes, scope: str | None, nth: int) -> Record | None:
         check_number("nth", nth, "a number, counted from 0")
         check_text("scope", scope)
+        if scope is not None and self.redactor is not None:
+            scope = self.redactor.redact(scope)
         if not self._near_read:
             self._read_near()
         if scope is None:
@@ -353,7 +396,7 @@ class Recording:
             content = self._manifest.content
             return content.records if kind is None else content.counts.get(kind, 0)
         self._read_near()
-        [found] = self._index.counts([_key(kind, identity, key)[:16]])
+        [found] = self._index.counts([self._key(kind, identity, key)[:16]])
         return found
 
     def count_scoped(self, key: bytes, scope: str | None) -> int:
@@ -598,13 +641,3 @@ def _blob_ref(row: Row, role: str) -> BlobRef | None:
     if role == "response":
         return row.response
     return row.request if role == "request" else row.identity
-
-
-def _key(kind: str | None, identity: object, key: str | bytes | None) -> bytes:
-    if (identity is ABSENT) == (key is None):
-        raise UsageError("give either the identity of the call or the key it was recorded with")
-    if key is not None:
-        return opaque_key(key)
-    if kind is None:
-        raise UsageError("an identity needs the kind of the call")
-    return key_digest(kind, identity)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from replaypack.policies.redaction import Redactor
+from replaypack.values import ABSENT
 
 from .prepare import describe_error
 
@@ -43,7 +44,9 @@ def redact_call(
     bits = 0
     if isinstance(error, BaseException):
         error = describe_error(error)
-    parts = [kind, identity, key, name, request, response, error, scope, attributes]
+    parts: list[Any] = [kind, identity, key, name, request, response, error, scope, attributes]
+    if redactor.is_clean([part for part in parts if part is not None and part is not ABSENT]):
+        return Redacted._make((*parts, 0))
     for number, part in enumerate(parts):
         if part is None:
             continue
@@ -51,7 +54,7 @@ def redact_call(
         if more:
             parts[number] = clean if number in (1, 4, 5) or type(clean) is type(part) else _fitting(clean, part)
             bits |= more
-    return Redacted(*parts, bits)
+    return Redacted._make((*parts, bits))
 
 
 def _fitting(clean: Any, part: object) -> Any:

@@ -12,7 +12,17 @@ from typing import Any, Final
 
 import zstandard
 
-__all__ = ["MAX_UNFOLDED", "base64_runs", "decode_base64", "dump_json", "encode_base64", "is_base64", "load_json", "tempting", "unfold"]
+__all__ = [
+    "MAX_UNFOLDED",
+    "base64_runs",
+    "decode_base64",
+    "dump_json",
+    "encode_base64",
+    "is_base64",
+    "load_json",
+    "tempting",
+    "unfold",
+]
 
 #: Bytes that the compressed bodies of one payload may unfold to, all together; what is beyond is not looked into.
 MAX_UNFOLDED: Final = 32 << 20
@@ -98,8 +108,16 @@ def encode_base64(data: bytes, like: str) -> str:
     return text if like.endswith("=") or len(like) % 4 == 0 else text.rstrip("=")
 
 
+#: How base64 begins that encodes gzip, zstd, zlib, or 12 bytes below 128: a quick look that rules most texts out.
+_TEMPTING = re.compile(
+    r"H4sI|KLUv|eJ[w-z]|eN[o-r]|eA[E-H]|eF[4-7]|(?:[A-Za-f][A-HQ-Xg-nw-z0-3][ABEFIJMNQRUVYZcdghklopstwx014589].){4}"
+)
+
+
 def tempting(text: str) -> bool:
     """Whether base64 text, as its beginning tells, encodes something compressed or readable."""
+    if not _TEMPTING.match(text):
+        return False
     head = decode_base64("".join(text[:80].split())[:64])
     if head is None:
         return False

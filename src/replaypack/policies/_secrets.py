@@ -48,6 +48,8 @@ class KnownSecrets:
 
     def adding(self, values: Iterable[str | bytes]) -> KnownSecrets:
         """These and ``values``; the same object where all are known. Raises `UsageError` for one that is too short."""
+        if isinstance(values, str | bytes):
+            raise UsageError("secrets are several values: give a list")
         more: set[bytes] = set()
         for value in values:
             if not isinstance(value, str | bytes):

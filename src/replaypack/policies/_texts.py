@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from typing import Final
+from functools import partial
+from typing import Final, NamedTuple
 from urllib.parse import unquote_plus
 
 from ._names import PLACEHOLDER, NameRules
 from ._shapes import Shape
 
-__all__ = ["Hit", "clean_text", "has_names", "suspicious"]
+__all__ = ["Hit", "Rules", "clean_text", "has_names", "suspicious"]
 
 #: Told of what was found: the rule, and the secret.
 Hit = Callable[[str, str], None]
@@ -29,9 +30,8 @@ _TOKEN = re.compile(
 
 def has_names(low: str, own: Iterable[str] = ()) -> bool:
     """Whether a text (in lower case) may hold a sensitive name. ``own`` are the policy's, folded."""
-    for mark in _NAME_MARKS:
-        if mark in low:
-            return True
+    if any(map(low.__contains__, _NAME_MARKS)):
+        return True
     if "key" in low and _KEY.search(low):
         return True
     if "token" in low and (low.startswith("token=") or "\0token=" in low or _TOKEN.search(low)):
@@ -42,16 +42,37 @@ def has_names(low: str, own: Iterable[str] = ()) -> bool:
     return False
 
 
-def suspicious(text: str, shapes: Iterable[Shape], own: Iterable[str] = ()) -> bool:
+class Rules(NamedTuple):
+    """The rules of a policy: names of fields, forms of tokens, and ``marks``, what stands in every one of the forms."""
+
+    names: NameRules | None
+    shapes: tuple[Shape, ...]
+    marks: tuple[str, ...]
+    own: frozenset[str]
+
+    @staticmethod
+    def of(names: NameRules | None, shapes: Iterable[Shape]) -> Rules:
+        """The rules; without names none applies."""
+        shapes = tuple(shapes)
+        marks = tuple({mark for shape in shapes for mark in shape.marks})
+        return Rules(names, shapes, marks, names.own_names if names else frozenset())
+
+    def names_field(self, text: str) -> bool:
+        """Whether a text is the name of a sensitive field, so that what stands beside it is secret."""
+        return self.names is not None and len(text) <= 128 and self.names.sensitive(text)
+
+
+def suspicious(text: str, rules: Rules) -> bool:
     """Whether any rule may find something: cheap, and right whenever it says no."""
+    if rules.names is None:
+        return False
     low = text.lower()
-    if has_names(low, own) or "bearer" in low or ("://" in low and "@" in low):
-        return True
-    for shape in shapes:
-        for mark in shape.marks:
-            if mark in text:
-                return True
-    return False
+    return (
+        has_names(low, rules.own)
+        or "bearer" in low
+        or ("://" in low and "@" in low)
+        or any(map(text.__contains__, rules.marks))
+    )
 
 
 _SCHEMES = r"(?:bearer|basic|token|apikey|api-key|digest|negotiate|aws4-hmac-sha256|hawk|ntlm|signature|key)"
@@ -84,29 +105,32 @@ _USER = re.compile(r"""://([^\s/?#@:"'<>\\]{0,256}):([^\s/?#@"'<>\\]{1,512})@"""
 _PART = re.compile(r'form-data;[^\r\n]{0,200}?name="?([^"\r\n;]{1,128})"?[^\r\n]{0,500}\r?\n', re.IGNORECASE)
 
 
-def clean_text(text: str, rules: NameRules, shapes: Iterable[Shape], hit: Hit) -> str:
+def clean_text(text: str, rules: Rules, hit: Hit) -> str:
     """``text`` without the secrets that its form gives away; the same object where there are none."""
+    names = rules.names
+    if names is None:
+        return text
     low = text.lower()
-    if has_names(low, rules.own_names):
+    if has_names(low, rules.own):
         if "form-data" in low:
-            text = _parts(text, rules, hit)
-        text = _fields(text, rules, hit)
+            text = _parts(text, names, hit)
+        text = _fields(text, names, hit)
         if ":" in text:
-            text = _sub(_HEADER, text, lambda match: _header(match, rules, hit))
+            text = _sub(_HEADER, text, lambda match: _header(match, names, hit))
         if "=" in text:
             if _FORM.match(text) and not _NOT_FORM.search(text):
-                text = _sub(_PARAMETER, "&" + text, lambda match: _parameter(match, rules, hit))[1:]
+                text = _sub(_PARAMETER, "&" + text, lambda match: _parameter(match, names, hit))[1:]
             elif "?" in text or "&" in text:
-                text = _sub(_PARAMETER, text, lambda match: _parameter(match, rules, hit))
+                text = _sub(_PARAMETER, text, lambda match: _parameter(match, names, hit))
             if ";" in text:
-                text = _sub(_SETTING, text, lambda match: _parameter(match, rules, hit))
+                text = _sub(_SETTING, text, lambda match: _parameter(match, names, hit))
     if "bearer" in low:
         text = _sub(_BEARER, text, lambda match: _group(match, 1, "bearer", hit))
     if "://" in low and "@" in low:
         text = _sub(_USER, text, lambda match: _group(match, 2, "url.password", hit))
-    for shape in shapes:
-        if any(mark in text for mark in shape.marks):
-            text = _sub(shape.pattern, text, lambda match, name=shape.name: _group(match, 0, f"token.{name}", hit))
+    for shape in rules.shapes if any(map(text.__contains__, rules.marks)) else ():
+        if any(map(text.__contains__, shape.marks)):
+            text = _sub(shape.pattern, text, partial(_group, number=0, rule=f"token.{shape.name}", hit=hit))
     return text
 
 
