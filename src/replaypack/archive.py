@@ -39,7 +39,14 @@ from .format.manifest import Storage as StorageSection
 from .format.names import LATEST, MARKER, check_name, is_name, latest_key, open_key, parse_locator, revision_key
 from .format.versions import CURRENT_VERSION, FORMAT, parse_document
 from .policies._secrets import KnownSecrets
-from .policies.redaction import DEFAULT, VALUES_ONLY, RedactionPolicy, Redactor, policy_from_manifest
+from .policies.redaction import (
+    DEFAULT,
+    VALUES_ONLY,
+    RedactionPolicy,
+    Redactor,
+    policy_from_manifest,
+    secrets_of_environment,
+)
 from .recorder import Recorder
 from .recording import Recording
 from .storage import Storage, open_storage
@@ -283,6 +290,7 @@ class Archive:
         level: int = 6,
         redact: RedactionPolicy | Literal["default"] | None = "default",
         secrets: Iterable[str | bytes] = (),
+        secrets_from_env: bool | Iterable[str] = False,
     ) -> Recorder:
         """Claim ``name`` and return a `Recorder` for it.
 
@@ -294,7 +302,9 @@ class Archive:
 
         ``redact`` is the policy by which secrets are removed before anything is hashed or written
         (`docs/redaction.md`); None removes nothing by rule. A recording that is continued keeps its policy.
-        ``secrets`` are values (6 bytes and more) that are removed wherever they stand, whatever the policy.
+        ``secrets`` are values (6 bytes and more) that are removed wherever they stand, whatever the policy;
+        ``secrets_from_env`` adds those of the environment's variables named, or (True) of all whose names say that
+        they hold one.
 
         What a recorder that died left of this name is finished first (``append``, ``replace``), or reported
         (``error``).
@@ -331,9 +341,13 @@ class Archive:
         base_manifest = old if mode == "append" else None
         policy = _policy(redact, base_manifest, name)
         known = KnownSecrets().adding(secrets)
+        if secrets_from_env:
+            known = known.adding(secrets_of_environment(None if secrets_from_env is True else secrets_from_env))
         redactor = Redactor(policy or VALUES_ONLY, known) if policy is not None or known else None
         plain_metadata = dict(metadata or {})
         if redactor is not None:
+            if redactor.redact(name) != name:
+                raise InvalidNameError("the name of the recording holds a secret")
             plain_metadata = redactor.redact(plain_metadata)
             recorded_by = redactor.redact(recorded_by)
         check_metadata(plain_metadata)

@@ -14,10 +14,13 @@ from urllib.parse import unquote_plus
 from ._names import PLACEHOLDER, NameRules
 from ._shapes import Shape
 
-__all__ = ["Hit", "Rules", "clean_text", "has_names", "suspicious"]
+__all__ = ["BASE64_MARKS", "Hit", "Rules", "clean_text", "has_names", "suspicious"]
 
 #: Told of what was found: the rule, and the secret.
 Hit = Callable[[str, str], None]
+
+#: How JSON and gzip begin in base64, and what stands before it in a data URL.
+BASE64_MARKS: Final = frozenset({"eyJ", "ewo", "W3s", "H4sI", "base64,"})
 
 # Every rule by names needs one of these somewhere, in lower case.
 _NAME_MARKS: Final = ("secret", "passw", "authorization", "cookie", "passphrase", "sig=", "signature=", "credential=")
@@ -54,7 +57,7 @@ class Rules(NamedTuple):
     def of(names: NameRules | None, shapes: Iterable[Shape]) -> Rules:
         """The rules; without names none applies."""
         shapes = tuple(shapes)
-        marks = tuple({mark for shape in shapes for mark in shape.marks})
+        marks = tuple({mark for shape in shapes for mark in shape.marks} | (BASE64_MARKS if names else set()))
         return Rules(names, shapes, marks, names.own_names if names else frozenset())
 
     def names_field(self, text: str) -> bool:
@@ -78,7 +81,7 @@ def suspicious(text: str, rules: Rules) -> bool:
 _SCHEMES = r"(?:bearer|basic|token|apikey|api-key|digest|negotiate|aws4-hmac-sha256|hawk|ntlm|signature|key)"
 #: `Authorization: Bearer x`, `x-api-key: x`, also inside of a command line.
 _HEADER = re.compile(
-    r"(?<![A-Za-z0-9_-])(?P<name>(?:proxy-)?authorization|(?:[a-z]{1,20}-){0,4}"
+    r"(?:(?<![A-Za-z0-9_-])|(?<=\\n))(?P<name>(?:proxy-)?authorization|(?:[a-z]{1,20}-){0,4}"
     r"(?:api-key|auth-token|access-token|security-token|session-token|private-token|api-token|vault-token"
     r"|subscription-key|functions-key|(?:set-)?cookie))"
     r"""[ \t]{0,4}:[ \t]{0,4}(?P<value>[^\s"'\\][^\r\n"'\\]{0,8191})""",
@@ -91,18 +94,34 @@ _COOKIE = re.compile(r"[^\s=;,]{1,256}=")
 _BEARER = re.compile(
     r"(?<![A-Za-z0-9_-])bearer[ \t]{1,4}(?=[A-Za-z._~+/=-]{0,200}[0-9])([A-Za-z0-9._~+/=-]{16,8192})", re.IGNORECASE
 )
-#: A quoted name and its value, as in JSON or Python: also where the quotes are escaped, as JSON in JSON is.
+#: A quoted name and what its value begins with, as in JSON or Python: also where the quotes are escaped, as JSON in
+#: JSON is.
 _FIELD = re.compile(
-    r"""(?P<quote>\\{0,7}["'])(?P<name>[A-Za-z$@][A-Za-z0-9_.$@ -]{1,63})(?P=quote)\s{0,8}[:=,]\s{0,8}\[?\s{0,8}"""
-    r"""(?:[bru]{0,2}(?P<open>\\{0,7}["'])|(?P<number>-?[0-9][0-9.eE+-]{0,40}))"""
+    r"""(?P<quote>\\{0,7}["'])(?P<name>[A-Za-z$@][A-Za-z0-9_.$@ -]{1,63})(?P=quote)\s{0,8}[:=,]\s{0,8}"""
+    r"""(?:[bru]{0,2}(?P<open>\\{0,7}["'])|(?P<bracket>[\[{(])|(?P<number>-?[0-9][0-9.eE+-]{0,40}))"""
 )
+#: A name and a value as fields of their own.
+_NAMED = re.compile(
+    r"""(?P<quote>\\{0,7}["'])(?:name|key|Name|Key)(?P=quote)\s{0,8}:\s{0,8}(?P=quote)(?P<name>[A-Za-z0-9_.-]{2,64})"""
+    r"""(?P=quote)\s{0,8},\s{0,8}(?P=quote)[vV]alue(?P=quote)\s{0,8}:\s{0,8}(?P<open>\\{0,7}["'])"""
+)
+_SCHEMA = re.compile(
+    r"""\{\s{0,200}\\{0,7}["'](?:type|title|description|anyOf|oneOf|allOf|\$ref|enum|format)\\{0,7}["']"""
+)
+_TOKENS = re.compile(r"""\\{0,7}["']|[\[\](){}]""")
 _PARAMETER = re.compile(r"""(?P<name>[?&][A-Za-z0-9_.%~\[\]-]{2,100})=(?P<value>[^&#\s"'<>\\]{1,16384})""")
 #: Parts of connection strings, and parameters behind `&amp;`.
 _SETTING = re.compile(r"""(?P<name>;[A-Za-z][A-Za-z0-9_ -]{2,100})=(?P<value>[^;&#\s"'<>\\]{1,16384})""")
 _FORM = re.compile(r"[A-Za-z0-9_.%~\[\]-]{2,100}=")
 _NOT_FORM = re.compile(r"[\s\"'<>{}\\]")
 _USER = re.compile(r"""://([^\s/?#@:"'<>\\]{0,256}):([^\s/?#@"'<>\\]{1,512})@""")
-_PART = re.compile(r'form-data;[^\r\n]{0,200}?name="?([^"\r\n;]{1,128})"?[^\r\n]{0,500}\r?\n', re.IGNORECASE)
+# Line breaks may be escaped, as in what Python shows of bytes.
+_LINE = r"(?:\r?\n|(?:\\{1,4}r)?\\{1,4}n)"
+_PART = re.compile(
+    r'form-data;[^\r\n]{0,200}?name=\\{0,4}"?([^"\r\n;\\]{1,128})\\{0,4}"?[^\r\n]{0,500}?' + _LINE, re.IGNORECASE
+)
+_BLANK = re.compile(rf"(?:[^\r\n\\]{{1,500}}{_LINE}){{0,8}}+{_LINE}")
+_PART_END = re.compile(_LINE + "--")
 
 
 def clean_text(text: str, rules: Rules, hit: Hit) -> str:
@@ -114,7 +133,7 @@ def clean_text(text: str, rules: Rules, hit: Hit) -> str:
     if has_names(low, rules.own):
         if "form-data" in low:
             text = _parts(text, names, hit)
-        text = _fields(text, names, hit)
+        text = _pairs_of_fields(_fields(text, names, hit), names, hit)
         if ":" in text:
             text = _sub(_HEADER, text, lambda match: _header(match, names, hit))
         if "=" in text:
@@ -188,25 +207,65 @@ def _fields(text: str, rules: NameRules, hit: Hit) -> str:
     done = at = 0
     while (match := _FIELD.search(text, at)) is not None:
         at = match.end("name")
-        separator = text[match.end("name") + len(match["quote"]) : match.end()]
-        # A comma stands between name and value in pairs, which are in brackets; elsewhere it is a list of words.
-        if not rules.sensitive(match["name"]) or (separator.lstrip()[:1] == "," and not _in_pair(text, match.start())):
-            continue
-        if match["number"] is not None:
-            start, end = match.span("number")
+        name = match["name"]
+        separator = text[at + len(match["quote"]) : match.end()].lstrip()[:1]
+        if match["bracket"] is not None:
+            wanted = (rules.sensitive(name) or name == "cookies") and not _SCHEMA.match(text, match.start("bracket"))
         else:
+            wanted = rules.sensitive(name)
+        # A comma stands between name and value in pairs, which are in brackets; elsewhere it is a list of words.
+        if not wanted or (separator == "," and not _in_pair(text, match.start())):
+            continue
+        quote = match["quote"]
+        if match["open"] is not None:
             start = match.end()
             end = _closing(text, match["open"], start)
+            quote = ""
+        elif match["bracket"] is not None:
+            start = match.start("bracket")
+            end = _closing_bracket(text, start)
+        else:
+            start, end = match.span("number")
         at = max(end, at)
-        if start == end or text[start:end] == PLACEHOLDER:
+        if end - start < 1 or PLACEHOLDER in text[start : start + 40] or text[start:end] in ("{}", "[]", "()"):
             continue
         hit("field", text[start:end])
-        quote = match["quote"] if match["number"] is not None else ""
         parts += (text[done:start], quote, PLACEHOLDER, quote)
         done = end
-    if not parts:
-        return text
-    return "".join(parts) + text[done:]
+    return "".join((*parts, text[done:])) if parts else text
+
+
+def _pairs_of_fields(text: str, rules: NameRules, hit: Hit) -> str:
+    parts: list[str] = []
+    done = at = 0
+    while (match := _NAMED.search(text, at)) is not None:
+        at = match.end()
+        if not rules.sensitive(match["name"]):
+            continue
+        end = _closing(text, match["open"], at)
+        if end > at and text[at:end] != PLACEHOLDER:
+            hit("field", text[at:end])
+            parts += (text[done:at], PLACEHOLDER)
+            done = end
+        at = end
+    return "".join((*parts, text[done:])) if parts else text
+
+
+def _closing_bracket(text: str, start: int) -> int:
+    """Behind the bracket that closes the one at ``start``, brackets in quotes aside; the end of the text if none."""
+    depth = 0
+    at = start
+    while (match := _TOKENS.search(text, at)) is not None:
+        at = match.end()
+        if match[0][-1] in "\"'":
+            at = min(_closing(text, match[0], at) + len(match[0]), len(text))
+        elif match[0] in "[{(":
+            depth += 1
+        else:
+            depth -= 1
+            if not depth:
+                return at
+    return len(text)
 
 
 def _in_pair(text: str, start: int) -> bool:
@@ -238,12 +297,12 @@ def _parts(text: str, rules: NameRules, hit: Hit) -> str:
         at = match.end()
         if not rules.sensitive_in_query(match[1]):
             continue
-        blank = re.compile(r"(?:[^\r\n]{1,500}\r?\n){0,8}\r?\n").match(text, at)
+        blank = _BLANK.match(text, at)
         if blank is None:
             continue
         start = blank.end()
-        end = text.find("\n--", start)
-        end = len(text) if end < 0 else end - (text[end - 1] == "\r" and end > start)
+        closing = _PART_END.search(text, start)
+        end = closing.start() if closing else len(text)
         at = max(at, end)
         if start >= end or text[start:end] == PLACEHOLDER:
             continue

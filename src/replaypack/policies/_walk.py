@@ -22,7 +22,7 @@ from ._bodies import (
 from ._memo import Memo
 from ._names import PLACEHOLDER
 from ._secrets import KnownSecrets
-from ._texts import Rules, clean_text, has_names
+from ._texts import BASE64_MARKS, Rules, clean_text, has_names
 
 __all__ = ["REDACTED", "TRANSFORMED", "Note", "Walk"]
 
@@ -284,12 +284,9 @@ class Walk:
             for form in known.aligned:
                 if form in text:
                     text = self._aligned(text, form)
-        if "base64," in text or self._begins_base64(text):
+        if self._by_name and any(map(text.__contains__, BASE64_MARKS)):
             text = _RUN.sub(lambda match: self._run(match[0]), text)
         return text
-
-    def _begins_base64(self, text: str) -> bool:
-        return self._by_name and any(mark in text for mark in ("eyJ", "ewo", "W3s", "H4sI"))
 
     def _aligned(self, text: str, form: str) -> str:
         """Base64 in a text that holds a known secret, as characters of it tell."""
