@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from ._faults import FAULTS, LEVELS, Fault, Level, Progress
+from .scan import Finding, scan
 from .verify import verify_archive, verify_recording, verify_revisions
 
 __all__ = [
     "FAULTS",
     "LEVELS",
     "Fault",
+    "Finding",
     "Level",
     "Progress",
+    "scan",
     "verify_archive",
     "verify_recording",
     "verify_revisions",

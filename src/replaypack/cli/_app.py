@@ -18,7 +18,7 @@ from typer.core import TyperGroup
 from replaypack import __version__
 from replaypack.errors import ReplaypackError
 
-from . import cat, log, ls, recover, rm, show, verify
+from . import cat, log, ls, recover, rm, scan, show, verify
 from ._output import error_object, exit_code, print_error, silence
 from ._text import dump_json, escape
 
@@ -83,6 +83,7 @@ app.command("ls")(ls.ls)
 app.command("show")(show.show)
 app.command("cat")(cat.cat)
 app.command("verify")(verify.verify)
+app.command("scan")(scan.scan)
 app.command("log")(log.log)
 app.command("recover")(recover.recover)
 app.command("rm")(rm.rm)

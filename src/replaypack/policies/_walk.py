@@ -253,7 +253,7 @@ class Walk:
             loaded = load_json(text)
             if loaded is not None:
                 new = self._inside(lambda: self._any(loaded, None))
-                return text if new is loaded else dump_json(new, text)
+                return text if new is loaded else self._laid_out(text, new)
         if not runs:
             return self._plain_text(text)
         parts: list[str] = []
@@ -264,6 +264,14 @@ class Walk:
         parts.append(self._plain_text(text[done:]))
         new_text = "".join(parts)
         return text if new_text == text else new_text
+
+    def _laid_out(self, text: str, new: Any) -> str:
+        """The JSON text of ``new``: where replacing in the text gives the same, every other character stays."""
+        bits = self.bits
+        notes, self._notes = self._notes, None
+        replaced = self._plain_text(text)
+        self._notes, self.bits = notes, bits
+        return replaced if load_json(replaced) == new else dump_json(new, text)
 
     def _inside(self, action: Callable[[], Any]) -> Any:
         self._nesting += 1

@@ -241,6 +241,10 @@ class Redactor:
     def _walk(self, state: _State) -> Walk:
         return Walk(self._rules, state.known, state.memo)
 
+    def names(self, name: str) -> bool:
+        """Whether the value of a field of this name is removed."""
+        return self._rules.names_field(name)
+
     def find(self, value: Any) -> list[Note]:
         """What is secret in a value, and where; the value stays as it is. What is not plain data is not looked into."""
         if value is None or self.is_clean([value]):
