@@ -14,7 +14,7 @@ __all__ = ["Memo", "leaves"]
 class Memo:
     """What is known of texts seen before: they are not looked at again. Bounded: two generations by size."""
 
-    __slots__ = ("blobs", "changed", "clean", "keys", "old", "size")
+    __slots__ = ("_changed_size", "blobs", "changed", "clean", "keys", "old", "size")
 
     LIMIT = 24 << 20
 
@@ -26,8 +26,18 @@ class Memo:
         #: Names of fields that are neither sensitive nor hold a secret.
         self.keys: set[object] = set()
         self.changed: dict[str, tuple[str | bytes, int]] = {}
+        self._changed_size = 0
         #: Bytes without anything secret.
         self.blobs: set[bytes] = set()
+
+    def remember(self, text: str, new: str | bytes, bits: int) -> None:
+        """What became of a text that was not clean."""
+        size = 2 * len(text) + 200
+        if size < self.LIMIT:
+            if self._changed_size + size > self.LIMIT:
+                self.changed, self._changed_size = {}, 0
+            self.changed[text] = (new, bits)
+            self._changed_size += size
 
     def add_blob(self, data: bytes) -> None:
         if len(data) < self.LIMIT:

@@ -237,10 +237,8 @@ class Walk:
                 return found[0]
         before, self.bits = self.bits, 0
         new = self._text(text)
-        if new is not text and self._notes is None and len(text) < 1 << 20:
-            if len(memo.changed) >= 2000:
-                memo.changed.clear()
-            memo.changed[text] = (new, self.bits)
+        if new is not text and self._notes is None:
+            memo.remember(text, new, self.bits)
         self.bits |= before
         return new
 
@@ -253,7 +251,11 @@ class Walk:
             loaded = load_json(text)
             if loaded is not None:
                 new = self._inside(lambda: self._any(loaded, None))
-                return text if new is loaded else self._laid_out(text, new)
+                return text if new is loaded else self._laid_out(text, runs, new)
+        return self._around(text, runs)
+
+    def _around(self, text: str, runs: list[tuple[int, int]]) -> str:
+        """A text in which long runs of base64 are looked at by themselves."""
         if not runs:
             return self._plain_text(text)
         parts: list[str] = []
@@ -265,11 +267,11 @@ class Walk:
         new_text = "".join(parts)
         return text if new_text == text else new_text
 
-    def _laid_out(self, text: str, new: Any) -> str:
+    def _laid_out(self, text: str, runs: list[tuple[int, int]], new: Any) -> str:
         """The JSON text of ``new``: where replacing in the text gives the same, every other character stays."""
         bits = self.bits
         notes, self._notes = self._notes, None
-        replaced = self._plain_text(text)
+        replaced = self._around(text, runs)
         self._notes, self.bits = notes, bits
         return replaced if load_json(replaced) == new else dump_json(new, text)
 
