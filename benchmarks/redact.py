@@ -6,6 +6,7 @@ import base64
 import random
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
@@ -58,7 +59,7 @@ def _grows(what: str, value_of: Callable[[str], object], rounds: int) -> Row:
             Redactor(secrets=_SECRETS).process(value)
             seen.append(time.process_time() - begin)
         times.append(median(seen))
-    ratios = [b / a for a, b in zip(times, times[1:], strict=False)]
+    ratios = [b / a for a, b in pairwise(times)]
     note(f"redact: {what}: " + ", ".join(f"{seconds * 1e3:.1f} ms" for seconds in times))
     return Row(
         f"redaction of {what} of 0.25, 0.5, 1, 2 MB of base64",

@@ -23,6 +23,8 @@ from replaypack.format.record_frame import RecordFrame
 from replaypack.format.row import Row, discriminator, encode_row, parse_row
 from replaypack.format.table import KEYS, TABLES, FrameRef, KeyPage, Location, key_page, transpose
 from replaypack.format.varint import read_uvarint, uvarint
+from replaypack.policies._names import NameRules, words
+from replaypack.policies.redaction import Redactor
 
 TINY = Path(__file__).parent.parent / "spec" / "vectors" / "valid" / "archive" / "tiny"
 Claim = dict[str, Any]
@@ -159,6 +161,15 @@ def locator_of(claim: Claim) -> None:
     assert list(parse_locator(claim["locator_of"])) == [claim["url"], claim["name"], claim["revision"]]
 
 
+def sensitive(claim: Claim) -> None:
+    assert words(claim["sensitive"]) == claim["words"]
+    assert NameRules().sensitive(claim["sensitive"]) is claim["is"]
+
+
+def redact(claim: Claim) -> None:
+    assert Redactor().redact(claim["redact"]) == claim["is"]
+
+
 def lookup_in_tiny(claim: Claim) -> None:
     """Every step of a lookup, with the sizes and digests that the text gives."""
     latest = (TINY / "recordings" / claim["lookup_in_tiny"] / "latest.json").read_bytes()
@@ -202,6 +213,8 @@ CLAIMS = (
     discriminator_of,
     locator_of,
     lookup_in_tiny,
+    redact,
+    sensitive,
     manifest_of,
     merkle_of,
     name_ok,

@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import rpk
 import rpk_archive
+import rpk_redaction
 from rpk import Refused, digest, need
 
 VECTORS = Path(__file__).parent.parent / "vectors"
@@ -211,6 +212,19 @@ def names(case: Case) -> None:
         same(f"recordings/{name}/latest.json", case["latest"])
 
 
+def redaction(case: Case) -> None:
+    names_ = rpk_redaction.Names(case.get("policy", {}))
+    if "field" in case:
+        same(rpk_redaction.words(case["field"]), case["words"])
+        same([names_.sensitive(case["field"]), names_.in_query(case["field"])], [case["sensitive"], case["in_query"]])
+    elif "sensitive" in case:
+        same([[n for n in case[f] if names_.sensitive(n)] for f in ("sensitive", "harmless")], [case["sensitive"], []])
+    else:
+        redacted = names_.redact(rpk.unpack(data(case, "identity_msgpack")))
+        same(redacted, rpk.unpack(data(case, "redacted_msgpack")))
+        same(rpk.key_of(case["kind"], redacted).hex(), case["key"])
+
+
 def tiny(key: str) -> bytes:
     return (VECTORS / "valid" / "archive" / "tiny" / key).read_bytes()
 
@@ -295,6 +309,7 @@ FEATURES: dict[str, Callable[[Case], None]] = {
     "names": names,
     "packs": packs,
     "recipes": recipes,
+    "redaction": redaction,
     "record_frames": record_frames,
     "rows": rows,
     "tables": tables,

@@ -86,8 +86,11 @@ def parse_manifest(data: bytes) -> dict[str, Any]:
     need(content["state"] in ("open", "sealed", "incomplete") and is_time(content["started"]), "state, start")
     need(all(content[n] is None or hexdigits(content[n], 32) for n in ("extends", "derived_from")), "references")
     need(isinstance(content["metadata"], dict) and isinstance(content["recorded_by"], str), "metadata")
-    for policy in (content["match"], content["redaction"]):
-        members(policy, ["name", "version"])
+    members(content["match"], ["name", "version"])
+    redaction = content["redaction"]
+    members(redaction, [*("name", "version"), *(["rules"] if "rules" in redaction else [])])
+    need("rules" not in redaction or redaction["name"].startswith("x-"), "rules of a policy that is not private")
+    need(isinstance(redaction.get("rules", {}), dict), "rules of redaction")
     need(integer(content["records"], 0, 1 << 48) and isinstance(content["counts"], dict), "records")
     need(all(integer(count, 1) for count in content["counts"].values()), "counts")
     need(sum(content["counts"].values()) == content["records"], "counts")

@@ -114,7 +114,7 @@ def _first(at: _Times) -> Iterator[dict[str, Any]]:
 
 def _fill(root: str) -> None:
     archive, at = Archive(root), _Times()
-    options: dict[str, Any] = {"recorded_by": "spec 1", "flush_interval": None, "level": 6}
+    options: dict[str, Any] = {"recorded_by": "spec 1", "flush_interval": None, "level": 6, "redact": None}
     with archive.recorder("first", metadata={"suite": "demo", "try": 1}, **options) as recorder:
         for call in _first(at):
             recorder.append(**call)

@@ -8,7 +8,7 @@ from build_valid import ID, WRITER, Vector, entry, row
 
 from replaypack.format.digests import digest
 from replaypack.format.journal import JournalHead, encode_head, encode_record
-from replaypack.format.manifest import Content, Manifest, PackRef, Policy, encode_manifest
+from replaypack.format.manifest import Content, Manifest, PackRef, Policy, Redaction, encode_manifest
 from replaypack.format.manifest import Storage as StorageSection
 from replaypack.format.merkle import MerkleTree, leaf_hash
 from replaypack.format.names import latest_key, open_key, pack_key_of, parse_locator, revision_key
@@ -17,6 +17,7 @@ from replaypack.format.record_frame import Entry, encode_entry
 from replaypack.format.row import encode_row
 
 NONE_POLICY = Policy(name="none", version=1)
+NO_REDACTION = Redaction(name="none", version=1)
 
 
 def merkle() -> Vector:
@@ -47,7 +48,7 @@ def empty_manifest(**changes: Any) -> Manifest:
         "metadata": {},
         "recorded_by": "spec 1",
         "match": NONE_POLICY,
-        "redaction": NONE_POLICY,
+        "redaction": NO_REDACTION,
         "records": 0,
         "counts": {},
         "merkle_root": digest(b"").hex(),
@@ -86,6 +87,12 @@ def manifests() -> Vector:
         "metadata of many kinds": empty_manifest(
             metadata={"b": 1.5, "a": [True, None, "é\u2028"], "n": {"x": -1e-7, "y": 1e21}},
             started="2025-06-15T00:00:00Z",
+        ),
+        "redacted": empty_manifest(redaction=Redaction(name="default", version=1)),
+        "redacted, by a policy of its own": empty_manifest(
+            redaction=Redaction(
+                name="x-acme", version=3, rules={"keep": [], "names": ["employee_id"], "prefixes": ["acme-"]}
+            )
         ),
         "an incomplete one": empty_manifest(
             state="incomplete",

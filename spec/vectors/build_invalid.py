@@ -348,6 +348,8 @@ def manifests() -> Vector:
             changed("no content", content=DROP),
             changed("no state", content__state=DROP),
             changed("an unknown state", content__state="done"),
+            changed("a redaction policy with an unknown member", content__redaction__extra=1),
+            changed("rules of a redaction policy that is not private", content__redaction__rules={}),
             changed("an unknown cause", storage__cause="magic"),
             changed("a seal that names a claim", storage__cause="seal"),
             changed("a claim without a mode", storage__claim=None),

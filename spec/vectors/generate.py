@@ -18,6 +18,7 @@ for entry in (ROOT / "src", Path(__file__).parent):
 import build_archive  # noqa: E402
 import build_documents  # noqa: E402
 import build_invalid  # noqa: E402
+import build_redaction  # noqa: E402
 import build_valid  # noqa: E402
 
 
@@ -49,6 +50,9 @@ def valid() -> dict[str, dict[str, object]]:
         "journal/journals": build_documents.journals(),
         "names/names": build_documents.names(),
         "names/locators": build_documents.locators(),
+        "redaction/keys": build_redaction.keys(),
+        "redaction/names": build_redaction.names(),
+        "redaction/policies": build_redaction.policies(),
     }
 
 

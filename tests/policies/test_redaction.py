@@ -371,3 +371,13 @@ def test_of_a_corpus_only_secrets_change(name: str) -> None:
                 places.add(parts[2] if parts[1] == "headers" else place)
     allowed = "authorization cookie set-cookie x-api-key api-key x-goog-api-key x-amz-security-token /body /body/string"
     assert places <= set(allowed.split())
+
+
+def test_the_python_of_the_documentation_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs" / "redaction.md").read_text()
+    names: dict[str, object] = {}
+    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    assert len(blocks) == 4
+    for block in blocks:
+        exec(compile(block, "redaction.md", "exec"), names)

@@ -356,6 +356,8 @@ def content_problem(content: Content) -> str | None:
         return "a count is negative, zero or beyond its limit"
     if sum(content.counts.values()) != content.records:
         return "the counts by kind do not add up to the records"
+    if content.redaction.rules is not msgspec.UNSET and not content.redaction.name.startswith("x-"):
+        return "a redaction policy that is not private has rules"
     return None
 
 

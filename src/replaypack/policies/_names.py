@@ -73,14 +73,14 @@ _MAX_NAME = 128
 _MAX_WORDS = 4
 _REMEMBERED = 20_000
 _BORDER = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-_WORD = re.compile(r"[a-z0-9]+")
+_WORD = re.compile(r"[A-Za-z0-9]+")
 #: Every name of the list holds one of these; most others hold none, and are done with.
 _ROOT = re.compile(r"authorization|key|token|secret|passw|passphrase|cookie")
 
 
 def words(name: str) -> list[str]:
     """The words of a name in lower case: `clientSecret`, `CLIENT-SECRET` → client, secret. Final digits are dropped."""
-    found = _WORD.findall(_BORDER.sub(" ", name).lower())
+    found = [word.lower() for word in _WORD.findall(_BORDER.sub(" ", name))]
     while found and not (last := found[-1].rstrip("0123456789")):
         found.pop()
     if found:
