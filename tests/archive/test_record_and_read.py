@@ -444,6 +444,20 @@ def test_asyncio(archive: Archive) -> None:
     asyncio.run(_use_from_asyncio(archive))
 
 
+@pytest.mark.parametrize("mode", ["create", "append"])
+def test_requests_of_a_base_are_no_earlier_recipes_of_the_frame(archive: Archive, mode: str) -> None:
+    """A request that resembles one of the base, behind others in the first frame, names its ranges one by one."""
+    recorded = list(calls(40, seed=1))
+    for name in ("base", *(["r"] if mode == "append" else [])):
+        with archive.recorder(name) as recorder:
+            for call in recorded:
+                recorder.append(**call)
+    with archive.recorder("r", base="base", if_exists="append") as recorder:
+        for call in recorded[20:]:
+            recorder.append(**call)
+    check(archive.open("r"), [*(recorded if mode == "append" else []), *recorded[20:]])
+
+
 @pytest.mark.parametrize("flush_every", [0, 20])
 def test_a_base_lends_its_bytes(archive: Archive, flush_every: int) -> None:
     expected = [dict(call, identity={**call["identity"], "again": 1}) for call in calls(120) if call["kind"] == "model"]

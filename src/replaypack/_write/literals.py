@@ -173,6 +173,8 @@ class Splitter:
                 if ranges is not None:
                     self._know(piece, tuple(ranges))
             begin = end
+        # It stands in no frame of this recording: no recipe may refer to it as one that came before.
+        self.written += 1
 
     # Alignment with an earlier blob
 
