@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import msgspec
 
@@ -17,7 +17,7 @@ from ._write.base import External, Seed
 from ._write.journal import JournalFile, journal_directory
 from ._write.literals import LARGE, LiteralStream, Splitter
 from ._write.prepare import Prepared, describe_error, prepare
-from ._write.publish import Progress, Publisher
+from ._write.publish import Progress, Publisher, progress_of
 from ._write.redact import redact_call
 from ._write.segment import RECORD_FRAME, SegmentBuilder
 from ._write.worker import Worker
@@ -35,8 +35,12 @@ from .format.recipe import encode_ops
 from .format.record_frame import Entry, stored_row
 from .format.row import Row, discriminator, encode_row
 from .format.table import INLINE_SPACE, BlobEntry, pack_blob, pack_key
-from .policies.redaction import Redactor
+from .policies.redaction import VALUES_ONLY, Redactor
 from .values import ABSENT
+
+if TYPE_CHECKING:
+    from ._learn import LearnedSecret
+    from .recording import Record
 
 __all__ = ["Recorder"]
 
@@ -66,6 +70,9 @@ class Recorder:
     ) -> None:
         self._publisher = publisher
         self._redactor = redactor
+        #: How many times a secret was learned.
+        self._learned = 0
+        self._flush_interval = flush_interval
         self._tree = progress.tree
         self._counts = progress.counts
         self._inlines = progress.inlines
@@ -90,15 +97,18 @@ class Recorder:
         builder = SegmentBuilder(progress.tree.count, progress.inlines)
         for external in seed.external:
             builder.add_external(*external)
-        self._worker = Worker(
-            publisher,
+        self._worker = self._new_worker(builder)
+        self._worker.start()
+
+    def _new_worker(self, builder: SegmentBuilder) -> Worker:
+        return Worker(
+            self._publisher,
             builder,
-            interval=flush_interval,
+            interval=self._flush_interval,
             close_segment=self._close_by_time,
             count=lambda: self._tree.count,
             journals=self._journal_directory,
         )
-        self._worker.start()
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "recording"
@@ -166,13 +176,9 @@ class Recorder:
         local disk fails; `PublishError` where the store has failed for so long that no more fits in memory;
         `RecorderClosedError`.
         """
-        bits = 0
-        if self._redactor is not None:
-            kind, identity, key, name, request, response, error, scope, attributes, bits = redact_call(
-                self._redactor, kind, identity, key, name, request, response, error, scope, attributes
-            )
-        prepared = prepare(kind, identity, key, name, request, response, error, scope, status, flags, attributes)
-        prepared.flags |= bits
+        call = (kind, identity, key, name, request, response, error, scope, status, flags, attributes)
+        learned = self._learned
+        prepared, label = self._prepare(*call)
         if salt is not None and (type(salt) is not bytes or len(salt) != 8):
             raise UsageError("a salt is 8 bytes")
         check_number("start", start, "nanoseconds since the epoch, an integer")
@@ -182,14 +188,40 @@ class Recorder:
         self._worker.wait_for_room()
         with self._lock:
             self._check_open()
+            if learned != self._learned:
+                prepared, label = self._prepare(*call)  # a secret was learned meanwhile
             try:
-                return self._append(prepared, scope, start, duration or 0, salt)
+                return self._append(prepared, label, start, duration or 0, salt)
             except BaseException as problem:
                 # Ctrl-C, or no memory: what is in the journal and what is in memory may differ by this record.
                 # Nothing more is appended; the journal has whatever was acknowledged.
                 if self._failure is None:
                     self._failure = RecorderClosedError(f"an append was cut short by {type(problem).__name__}")
                 raise
+
+    def _prepare(
+        self,
+        kind: str,
+        identity: object,
+        key: str | bytes | None,
+        name: str | None,
+        request: object,
+        response: object,
+        error: BaseException | Mapping[str, Any] | None,
+        scope: str | None,
+        status: str | None,
+        flags: Iterable[str],
+        attributes: Mapping[str, Any] | None,
+    ) -> tuple[Prepared, str | None]:
+        """The record of a call without secrets, before it has a place, and its scope."""
+        bits = 0
+        if self._redactor is not None:
+            kind, identity, key, name, request, response, error, scope, attributes, bits = redact_call(
+                self._redactor, kind, identity, key, name, request, response, error, scope, attributes
+            )
+        prepared = prepare(kind, identity, key, name, request, response, error, scope, status, flags, attributes)
+        prepared.flags |= bits
+        return prepared, scope
 
     def _append(self, p: Prepared, scope: str | None, start: int, duration: int, salt: bytes | None) -> int:
         seq = self._tree.count
@@ -288,7 +320,7 @@ class Recorder:
     def _progress(self) -> Progress:
         return Progress(self._tree, self._counts, self._stream.end, self._inlines)
 
-    def _new_journal(self, external: Iterable[External] = ()) -> JournalFile:
+    def _new_journal(self, external: Iterable[External] = (), *, named: bool = True) -> JournalFile:
         p = self._publisher
         head = JournalHead(
             version=JOURNAL_VERSION,
@@ -305,7 +337,7 @@ class Recorder:
             content=msgspec.to_builtins(p.template),
         )
         self._journal_number += 1
-        return JournalFile(self._journal_directory, head)
+        return JournalFile(self._journal_directory, head, named=named)
 
     def _check_open(self) -> None:
         if os.getpid() != self._pid:
@@ -320,12 +352,110 @@ class Recorder:
 
         Raises `PublishError` where the store fails; the records stay in the journal and a later flush tries again.
         """
+        while True:
+            with self._lock:
+                self._check_open()
+                self._journal.sync()
+                worker = self._worker
+                if worker.unpublished(self._tree.count):
+                    self._close_segment(publish=True)
+            try:
+                worker.drain()
+            except PublishError:
+                if worker is self._worker:
+                    raise
+                continue  # a secret was learned meanwhile, and another thread took over
+            return
+
+    def learn_secret(self, *secrets: str | bytes) -> LearnedSecret:
+        """Remove these values from here on, and from all that is not published yet: journal and memory.
+
+        What is published already cannot be called back: the records that hold one of them are in the result, and a
+        `ReplaypackWarning` lists them. Values have 6 bytes and more. Takes as long as reading what this recorder
+        wrote; calls of `append` wait meanwhile.
+
+        Raises `UsageError` for a value that is too short, and `FormatError`, `JournalError` or `StorageError` where
+        what was written cannot be read back: then nothing more is recorded, and the journal still holds the secret.
+        """
+        from ._learn import LearnedSecret, warn_of
+
         with self._lock:
             self._check_open()
+            if self._redactor is None:
+                self._redactor = Redactor(VALUES_ONLY)
+            if not self._redactor.learn(*secrets):
+                return LearnedSecret(0, [], False, [])
+            self._learned += 1
+            try:
+                result = self._write_anew(secrets)
+            except BaseException as problem:
+                self._failure = RecorderClosedError(
+                    f"a secret could not be removed from the journal: {type(problem).__name__}"
+                )
+                raise
+        warn_of(self.name, result)
+        return result
+
+    def _write_anew(self, secrets: tuple[str | bytes, ...]) -> LearnedSecret:
+        """Append everything that is not published once more, to a new journal. Holds the lock."""
+        from ._learn import LearnedSecret, ReadBack, find_published
+
+        publisher, redactor = self._publisher, self._redactor
+        assert redactor is not None
+        old = [*self._worker.halt(), self._journal]
+        try:
+            back = ReadBack(publisher.storage, [journal.path for journal in old])
+            metadata = redactor.redact(publisher.template.metadata)
+            dirty = metadata is not publisher.template.metadata
+            publisher.template = msgspec.structs.replace(publisher.template, metadata=metadata)
+            before = self._tree.count
+            staying = publisher.rewind(back.base, back.packs)
+            self._tree, self._counts, literals, self._inlines = progress_of(back.base)
+            first = self._tree.count
+            self._stream = LiteralStream(literals)
+            self._splitter = Splitter(self._stream)
+            self._blobs, self._frame, self._frame_size, self._frame_keys = [], [], 0, bytearray()
+            # Its thread begins when all is done: until then nothing is handed over, and nothing published.
+            self._worker = self._new_worker(SegmentBuilder(first, self._inlines))
+            self._journal = self._new_journal(named=False)
+            for record in back.records():
+                self._append_anew(record)
+            assert self._tree.count == before
             self._journal.sync()
-            if self._worker.unpublished(self._tree.count):
-                self._close_segment(publish=True)
-        self._worker.drain()
+            self._journal.name()
+        except BaseException:
+            for journal in old:
+                journal.close(delete=False)
+            if self._journal not in old:
+                self._journal.close(delete=False)
+                self._journal.path.with_suffix(".new").unlink(missing_ok=True)
+            raise
+        for journal in old:
+            journal.close(delete=True)
+        self._worker.start()
+        own = publisher.base.content.records if publisher.base is not None else 0
+        published = find_published(publisher.storage, self.name, back.base, own, secrets)
+        return LearnedSecret(before - first, published, dirty, staying)
+
+    def _append_anew(self, record: Record) -> None:
+        row = record.row
+        opaque = row.scheme != "identity"
+        prepared, scope = self._prepare(
+            row.kind,
+            ABSENT if opaque else record.identity,
+            row.key if opaque else None,
+            row.name,
+            record.request if opaque or row.identity is not None else ABSENT,
+            record.response,
+            None,
+            row.scope,
+            record.status,
+            record.flags,
+            row.attributes,
+        )
+        if opaque:
+            prepared.key, prepared.scheme = row.key, row.scheme
+        self._append(prepared, scope, row.start, row.duration, row.salt)
 
     def seal(self) -> Manifest:
         """Finish the recording and return its manifest; nothing can be appended after.

@@ -88,14 +88,53 @@ def recover_leftover(archive: Archive, leftover: Leftover, *, keep_journals: boo
         _drop(leftover, keep_journals)  # it died, or was refused, before it had its claim
         return Recovered(head.name, 0, 0, journal, None)
     base = _published(archive, leftover, claim)
+    rebuilt, damage = rebuild(archive, leftover)
+    publisher = rebuilt.publisher
+    if claim is not None and claimed and head.claim != "create" and base in (None, claim) and not rebuilt.added:
+        _restore(publisher, claim)
+        _drop(leftover, keep_journals)
+        return Recovered(head.name, claim.content.records, 0, journal, None)
+    name, revision = rebuilt.commit(sibling=claim is not None and not claimed)
+    check = archive.open(name, revision)
+    if len(check) != rebuilt.tree.count:  # pragma: no cover - the store lost what it confirmed
+        raise JournalError(f"the store shows {len(check)} records of {name!r}, not {rebuilt.tree.count}")
+    if damage is not None:
+        kept = [path.rename(path.with_name(path.name + ".damaged")) for path in leftover.paths]
+        problem = JournalError(
+            f"{damage}; {rebuilt.tree.count} records of {name!r} are published, and the journal is kept as {kept[0]}"
+        )
+        return Recovered(name, rebuilt.tree.count, rebuilt.added, journal, problem)
+    _drop(leftover, keep_journals)
+    return Recovered(name, rebuilt.tree.count, rebuilt.added, journal, None)
+
+
+def published_of(archive: Archive, leftover: Leftover) -> Manifest | None:
+    """What a recorder had published, or what its claim repeated; None for nothing."""
+    return _published(
+        archive, leftover, archive._get_manifest(revision_key(leftover.head.name, leftover.head.revision))
+    )
+
+
+def rebuild(archive: Archive, leftover: Leftover) -> tuple[_Rebuilt, FormatError | None]:
+    """Read journals back behind what their recorder had published; the error is where one of them is damaged.
+
+    Raises `FormatError`, `JournalError`, `StorageError`.
+    """
+    head = leftover.head
+    journal = str(leftover.paths[0])
+    claim = archive._get_manifest(revision_key(head.name, head.revision))
+    base = _published(archive, leftover, claim)
     template = _template(head, journal)
     records = base.content.records if base is not None else 0
     publisher = _publisher(archive, leftover, template, base, claim)
     rebuilt = _Rebuilt(publisher, base)
     damage: FormatError | None = None
-    for journal_head, entries in leftover.records():
+    firsts = [journal_head.first for journal_head, _ in leftover.records()]
+    for number, (journal_head, entries) in enumerate(leftover.records()):
         if journal_head.first < records:
             continue  # published before its recorder died
+        if any(first <= journal_head.first for first in firsts[number + 1 :]):
+            continue  # written anew, without a secret that was learned later, just before its recorder died
         rebuilt.map(journal_head)
         if journal_head.first != rebuilt.tree.count or journal_head.literals != rebuilt.stream.end:
             raise JournalError(
@@ -114,22 +153,7 @@ def recover_leftover(archive: Archive, leftover: Leftover, *, keep_journals: boo
         rebuilt.finish()
         if damage is not None:
             break
-    if claim is not None and claimed and head.claim != "create" and base in (None, claim) and not rebuilt.added:
-        _restore(publisher, claim)
-        _drop(leftover, keep_journals)
-        return Recovered(head.name, claim.content.records, 0, journal, None)
-    name, revision = rebuilt.commit(sibling=claim is not None and not claimed)
-    check = archive.open(name, revision)
-    if len(check) != rebuilt.tree.count:  # pragma: no cover - the store lost what it confirmed
-        raise JournalError(f"the store shows {len(check)} records of {name!r}, not {rebuilt.tree.count}")
-    if damage is not None:
-        kept = [path.rename(path.with_name(path.name + ".damaged")) for path in leftover.paths]
-        problem = JournalError(
-            f"{damage}; {rebuilt.tree.count} records of {name!r} are published, and the journal is kept as {kept[0]}"
-        )
-        return Recovered(name, rebuilt.tree.count, rebuilt.added, journal, problem)
-    _drop(leftover, keep_journals)
-    return Recovered(name, rebuilt.tree.count, rebuilt.added, journal, None)
+    return rebuilt, damage
 
 
 def _template(head: JournalHead, where: str) -> Content:

@@ -378,6 +378,6 @@ def test_the_python_of_the_documentation_runs(tmp_path: Path, monkeypatch: pytes
     text = (ROOT / "docs" / "redaction.md").read_text()
     names: dict[str, object] = {}
     blocks = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     for block in blocks:
         exec(compile(block, "redaction.md", "exec"), names)

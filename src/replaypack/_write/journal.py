@@ -20,7 +20,15 @@ from replaypack.storage import Storage
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["JournalFile", "Leftover", "find_leftovers", "journal_directory", "remove_unnamed", "writer_is_alive"]
+__all__ = [
+    "JournalFile",
+    "Leftover",
+    "find_leftovers",
+    "journal_directory",
+    "read_head",
+    "remove_unnamed",
+    "writer_is_alive",
+]
 
 _SUFFIX = ".rpj"
 _UNNAMED = ".new"
@@ -43,7 +51,7 @@ def journal_directory(storage: Storage) -> Path:
 class JournalFile:
     """One journal file, locked while its recorder lives. Mode 0600: it holds what was recorded."""
 
-    def __init__(self, directory: Path, head: JournalHead) -> None:
+    def __init__(self, directory: Path, head: JournalHead, *, named: bool = True) -> None:
         self.path = directory / f"{head.writer}-{head.number:06d}{_SUFFIX}"
         # Under its name there is never a journal without a whole head, wherever the process dies.
         unnamed = self.path.with_suffix(_UNNAMED)
@@ -55,12 +63,21 @@ class JournalFile:
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._fd = _create_locked(unnamed)
             self.append(encode_head(head))
-            os.rename(unnamed, self.path)
+            if named:
+                os.rename(unnamed, self.path)
         except OSError as error:
             if self._fd >= 0:
                 unnamed.unlink(missing_ok=True)
             self.close(delete=False)
             raise error if isinstance(error, JournalError) else self._failed("create", error) from None
+
+    def name(self) -> None:
+        """Give it its name, after `sync`, where it was made without: from here on it is found and recovered."""
+        try:
+            os.rename(self.path.with_suffix(_UNNAMED), self.path)
+            _sync_directory(self.path.parent)
+        except OSError as error:
+            raise self._failed("name", error) from None
 
     def append(self, data: bytes) -> None:
         """Append ``data`` whole or not at all; raises `JournalError`.
@@ -142,6 +159,12 @@ class Leftover(NamedTuple):
         finally:
             for fd in fds:
                 os.close(fd)
+
+
+def read_head(path: Path) -> JournalHead:
+    """The head of one journal; raises `FormatError`, `JournalError`."""
+    with _mapped(path) as data:
+        return read_journal(data, where=str(path))[0]
 
 
 def _take_lock(fd: int) -> bool:

@@ -120,11 +120,34 @@ class Publisher:
         self._lost = False
         self.lives: list[Live] = _base_lives(base, base_packs) if base is not None else []
         self.uploaded = 0
+        #: Packs that were uploaded and stand in no manifest yet, and those of them that name no recording.
+        self.loose: dict[str, bool] = {}
+
+    def rewind(self, manifest: Manifest | None, packs: Sequence[PackRef]) -> list[str]:
+        """Forget what was uploaded and is not in ``manifest``, and delete it; return the keys of what stays.
+
+        Packs of large literals stay: other recordings may share them.
+        """
+        self.lives = _base_lives(manifest, packs) if manifest is not None else []
+        self.published = manifest.content.records if manifest is not None else 0
+        staying = []
+        for digest, shared in self.loose.items():
+            key = pack_key_of(digest)
+            try:
+                if shared:
+                    staying.append(key)
+                else:
+                    self.storage.delete(key)
+            except StorageError:
+                staying.append(key)
+        self.loose.clear()
+        return staying
 
     # Packs
 
     def upload(self, ref: PackRef, data: bytes) -> None:
         """Put a pack in the store under its digest."""
+        self.loose[ref.digest] = False
         self.storage.put_new(pack_key_of(ref.digest), data)
         self.uploaded += len(data)
 
@@ -151,6 +174,7 @@ class Publisher:
             there = False
         if not there:
             self.upload(ref, pack)
+            self.loose[ref.digest] = True
         return [(start, raw, short, ref, at) for start, raw, short, at in frames]
 
     # Segments
@@ -316,6 +340,7 @@ class Publisher:
         )
         self.storage.put(open_key(self.name, self.revision), manifest.raw, cache_control=_NO_CACHE)
         self.uploaded += len(manifest.raw)
+        self.loose.clear()
         if self.mode != "replace" and not self._claim_is_lost():
             self.write_latest(self.name, manifest)
         self.published = progress.tree.count

@@ -61,6 +61,7 @@ class Worker(threading.Thread):
         self._error: Exception | None = None
         self._handed = publisher.published
         self._stopped = False
+        self._keeps_journals = False
         self._died: BaseException | None = None
         self._stuck = 0
         #: Journals of segments that are uploaded and stand in no manifest yet, and the state after them.
@@ -111,6 +112,13 @@ class Worker(threading.Thread):
         self.join()
         self._release_journals()
 
+    def halt(self) -> list[JournalFile]:
+        """End the thread without publishing; return the journals of what it has not published, open and locked."""
+        self._keeps_journals = self._stopped = True
+        self._queue.put(("stop", 0))
+        self.join()
+        return self._unpublished_journals()
+
     def _ask(self, what: str, *arguments: Any) -> Any:
         reply: queue.Queue[tuple[Any, Exception | None]] = queue.Queue()
         self._queue.put((what, *arguments, reply, 0))
@@ -149,12 +157,16 @@ class Worker(threading.Thread):
             with self._room:
                 self._room.notify_all()
 
-    def _release_journals(self) -> None:
-        """Close whatever journals were handed over and are not published."""
+    def _unpublished_journals(self) -> list[JournalFile]:
         with self._queue.mutex:
             waiting = [part for item in self._queue.queue for part in item if isinstance(part, JournalFile)]
-        for journal in (*waiting, *self._unwritten, *(journal for _, _, journal in self._pending)):
-            if journal is not None:
+        handed = (*waiting, *self._unwritten, *(journal for _, _, journal in self._pending))
+        return [journal for journal in handed if journal is not None]
+
+    def _release_journals(self) -> None:
+        """Close whatever journals were handed over and are not published."""
+        if not self._keeps_journals:
+            for journal in self._unpublished_journals():
                 journal.close(delete=False)
 
     def _work(self) -> None:
