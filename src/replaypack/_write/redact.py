@@ -12,6 +12,9 @@ from .prepare import describe_error
 
 __all__ = ["Redacted", "redact_call"]
 
+#: Places of the kind, the name and the scope.
+_LABELS = (0, 3, 7)
+
 
 class Redacted(NamedTuple):
     """The arguments of an `append` without secrets, and the flags of the record (bits)."""
@@ -51,12 +54,8 @@ def redact_call(
         if part is None:
             continue
         clean, more = redactor.process(part)
-        if more:
-            parts[number] = clean if number in (1, 4, 5) or type(clean) is type(part) else _fitting(clean, part)
+        if clean is not part:
+            # Labels stay text, whatever they held.
+            parts[number] = clean.decode("latin-1") if type(clean) is bytes and number in _LABELS else clean
             bits |= more
     return Redacted._make((*parts, bits))
-
-
-def _fitting(clean: Any, part: object) -> Any:
-    """Labels stay text; mappings and keys stay what they are."""
-    return clean.decode("latin-1") if type(part) is str and type(clean) is bytes else clean

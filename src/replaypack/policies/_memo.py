@@ -64,6 +64,8 @@ class Memo:
         return found
 
     def add_key(self, key: object) -> None:
+        if type(key) is str and len(key) > 256:
+            return
         if len(self.keys) > 50_000:
             self.keys = set()
         self.keys.add(key)

@@ -159,11 +159,14 @@ class Redactor:
         return True
 
     def redact(self, value: Any) -> Any:
-        """``value`` without secrets: the same object where it has none."""
+        """``value`` without secrets: the same object where it is plain data and has none."""
         return self.process(value)[0]
 
     def process(self, value: Any) -> tuple[Any, int]:
-        """`redact`, and the flags (bits) that say what was done."""
+        """`redact`, and the flags (bits) that say what was done.
+
+        Objects come back as the plain data that was looked at, so that it is this that is recorded.
+        """
         if value is None or value is ABSENT:
             return value, 0
         state = self._state
@@ -176,10 +179,10 @@ class Redactor:
             except ReplaypackError:
                 pass  # what cannot be stored is refused, with its path, by what would store it
         if not dirty:
-            return value, 0
+            return (plain if dirty is False else value), 0
         walk = self._walk(state)
         result = on_fresh_stack(lambda: walk.whole(plain))
-        return (value if result is plain else result), walk.bits
+        return result, walk.bits
 
     def is_clean(self, values: list[Any]) -> bool:
         """Whether none of these has a secret; False also where one of them has to be looked at by itself."""
@@ -208,6 +211,8 @@ class Redactor:
             if type(key) is not str:
                 if type(key) is tuple or type(key) is bytes:
                     dirty = True
+                else:
+                    state.memo.add_key(key)
                 continue
             special = key == "cookies" or self._rules.names_field(key)
             if special or self._walk(state).text(key) is not key:
