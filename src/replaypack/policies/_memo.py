@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from itertools import chain
 from typing import Any
 
@@ -46,9 +46,12 @@ class Memo:
                 self.old, self.clean, self.blobs, self.size = self.clean, set(), set(), 0
             self.blobs.add(data)
 
-    def add(self, texts: Iterable[str]) -> None:
-        texts = [text for text in texts if len(text) < self.LIMIT]
-        self.size += sum(map(len, texts)) + 80 * len(texts)
+    def add(self, texts: Collection[str]) -> None:
+        sizes = list(map(len, texts))
+        if sizes and max(sizes) >= self.LIMIT:
+            texts = [text for text in texts if len(text) < self.LIMIT]
+            sizes = list(map(len, texts))
+        self.size += sum(sizes) + 80 * len(sizes)
         if self.size > self.LIMIT:
             self.old, self.clean, self.blobs, self.size = self.clean, set(), set(), 0
         self.clean.update(texts)
