@@ -66,6 +66,16 @@ class Memo:
                 found -= again
         return found
 
+    def knows(self, value: object) -> bool:
+        """Whether everything in a value was seen before, and is clean."""
+        found = leaves(value)
+        return (
+            found is not None
+            and found[0] <= self.keys
+            and self.clean.issuperset(found[1])
+            and self.blobs.issuperset(found[2])
+        )
+
     def add_key(self, key: object) -> None:
         if type(key) is str and len(key) > 256:
             return

@@ -66,6 +66,7 @@ class Walk:
     """One pass through one value. Whatever has no secret in it comes back as the same object."""
 
     _MAX_NESTING = 8
+    _LOOKS = 4
 
     def __init__(self, rules: Rules, known: KnownSecrets, memo: Memo, notes: list[Note] | None = None) -> None:
         self._rules = rules
@@ -76,6 +77,7 @@ class Walk:
         self._path: Path = None
         self._room = MAX_UNFOLDED
         self._nesting = 0
+        self._level = 0
         self.bits = 0
 
     def whole(self, value: Any) -> Any:
@@ -94,10 +96,14 @@ class Walk:
         if cls is str:
             self._path = path if not self._nesting else self._path
             return self.text(value)
-        if cls is dict:
-            return self._map(value, path)
-        if cls is list or cls is tuple:
-            return self._list(value, path)
+        if cls is dict or cls is list or cls is tuple:
+            # Near the top one look in C at all that is below is cheaper than a walk, and mostly enough.
+            if self._level < self._LOOKS and self._memo.knows(value):
+                return value
+            self._level += 1
+            new = self._map(value, path) if cls is dict else self._list(value, path)
+            self._level -= 1
+            return new
         if cls is bytes:
             if value in self._memo.blobs:
                 return value
