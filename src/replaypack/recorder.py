@@ -16,7 +16,7 @@ from ._threads import in_thread
 from ._write.base import External, Seed
 from ._write.journal import JournalFile, journal_directory
 from ._write.literals import LARGE, LiteralStream, Splitter
-from ._write.prepare import Prepared, describe_error, prepare
+from ._write.prepare import Prepared, PreparedCall, describe_error, prepare, prepare_call
 from ._write.publish import Progress, Publisher
 from ._write.segment import RECORD_FRAME, SegmentBuilder
 from ._write.worker import Worker
@@ -129,10 +129,27 @@ class Recorder:
 
     # Writing
 
+    def prepare_call(
+        self,
+        kind: str,
+        identity: object = ABSENT,
+        *,
+        key: str | bytes | None = None,
+        name: str | None = None,
+        request: object = ABSENT,
+    ) -> PreparedCall:
+        """Take down a call that is about to be made, for ``append(call=…)`` when it is over.
+
+        Key and request are those of the arguments as they are now, whatever the callee does to them. Nothing is
+        written. Raises as `append` does.
+        """
+        return prepare_call(kind, identity, key, name, request)
+
     def append(
         self,
         *,
-        kind: str,
+        kind: str = "",
+        call: PreparedCall | None = None,
         identity: object = ABSENT,
         key: str | bytes | None = None,
         name: str | None = None,
@@ -152,7 +169,8 @@ class Recorder:
         ``kind`` is the boundary (``"tool"``, ``"model"``, ``"http"``, …). Its key comes from ``identity``, what
         tells one call from another, or from ``key``, which the host supplies and which is never recomputed;
         ``request`` is what was sent where that is not the identity. ``response`` is what came back; after a
-        failure give ``error`` instead. ``start`` (nanoseconds since the epoch) and ``duration`` (nanoseconds)
+        failure give ``error`` instead. A ``call`` from `prepare_call` takes the place of ``kind``, ``identity``,
+        ``key``, ``name`` and ``request``. ``start`` (nanoseconds since the epoch) and ``duration`` (nanoseconds)
         default to a call that ends now and took no time.
 
         When this returns the record is in the local journal and survives the death of the process.
@@ -162,7 +180,11 @@ class Recorder:
         local disk fails; `PublishError` where the store has failed for so long that no more fits in memory;
         `RecorderClosedError`.
         """
-        prepared = prepare(kind, identity, key, name, request, response, error, scope, status, flags, attributes)
+        if call is None:
+            call = prepare_call(kind, identity, key, name, request)
+        elif kind or name is not None or key is not None or identity is not ABSENT or request is not ABSENT:
+            raise UsageError("a prepared call has its kind, name, key, identity and request already")
+        prepared = prepare(call, response, error, scope, status, flags, attributes)
         if salt is not None and (type(salt) is not bytes or len(salt) != 8):
             raise UsageError("a salt is 8 bytes")
         check_number("start", start, "nanoseconds since the epoch, an integer")

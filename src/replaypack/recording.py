@@ -298,6 +298,10 @@ class Recording:
             record.response  # noqa: B018 - a lookup answers with the response read and checked
         return record
 
+    def key_of(self, kind: str, identity: object) -> bytes:
+        """The key (32 bytes) that this recording has a call under. Raises `CanonicalizationError`."""
+        return key_digest(kind, identity)
+
     def lookup_digest(self, key: bytes, *, scope: str | None = None, nth: int = 0) -> Record | None:
         """`lookup` by the 32 bytes of the key itself (`key_digest`)."""
         record = self._find(key, scope, nth)
