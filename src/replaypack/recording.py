@@ -366,6 +366,12 @@ class Recording:
         [found] = self._index.counts([key[:16] + discriminator(scope)])
         return found
 
+    def count_digest(self, key: bytes) -> int:
+        """How many records of a key (32 bytes) there are, in any scope."""
+        self._read_near()
+        [found] = self._index.counts([key[:16]])
+        return found
+
     def record(self, seq: int) -> Record:
         """Return the record with sequence number ``seq``; raises `UsageError` where there is none."""
         if type(seq) is not int or not 0 <= seq < len(self):
