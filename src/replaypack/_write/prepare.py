@@ -11,7 +11,7 @@ import msgspec
 
 from replaypack import values
 from replaypack._arguments import check_type, names_of
-from replaypack._plain import survey
+from replaypack._plain import Census, survey
 from replaypack.canonical import canonical_json, key_of_canonical
 from replaypack.errors import ReplaypackError, UsageError, ValueEncodingError
 from replaypack.format.digests import digest
@@ -110,7 +110,7 @@ def prepare(
     flags: Iterable[str],
     attributes: Mapping[str, Any] | None,
 ) -> Prepared:
-    """The whole record, now that the call is over."""
+    """The whole record, now that the call is over. ``response`` may be the census of one."""
     _check_text("scope", scope)
     listed: list[tuple[bytes, int]] = []
     recipes = call.recipes
@@ -130,7 +130,8 @@ def prepare(
     if response is ABSENT:
         inline = b""
     else:
-        response_ref, pieces = _blob(response, "/response")
+        census = response if type(response) is Census else None
+        response_ref, pieces = _blob(response if census is None else census.value, "/response", census)
         if response_ref.size < INLINE_LIMIT:
             inline = b"".join(pieces)
         else:

@@ -21,17 +21,17 @@ SCALARS = frozenset({str, int, float, bool, bytes, type(None)})
 PLAIN = SCALARS | {dict, list, tuple}
 
 
-def plain_result(value: Any) -> Any:
-    """``value`` as replay will give it: itself if it is plain data, else a new value made of it.
+def plain_result(value: Any) -> tuple[Any, Any]:
+    """``value`` as replay will give it, itself if it is plain data and else new, and what to hand to the recorder.
 
     Raises `ValueEncodingError` for what cannot be stored.
     """
     if type(value) in SCALARS:
-        return value
+        return value, value
     census = survey(value)
     if census.value is value and tuple in census.types:
-        return to_plain(value)
-    return census.value
+        return to_plain(value), census
+    return census.value, census
 
 
 class Sink:
@@ -102,8 +102,8 @@ class Capture:
         Raises what `Recorder.append` does, noting on the error that the call itself was made.
         """
         try:
-            plain = plain_result(result)
-            self.append(response=plain)
+            plain, response = plain_result(result)
+            self.append(response=response)
         except ReplaypackError as problem:
             self.note_lost(problem)
             raise

@@ -44,13 +44,14 @@ def wrapped(
         )
     check_text("name", name)
     label = name or _name_of(function)
-    arguments = _Arguments(function, ignore)
+    if identity is not None and ignore:
+        raise UsageError("give either ignore or identity, which decides what is in the key alone")
+    arguments = identity if identity is not None else _Arguments(function, ignore)
     if returns is None:
         returns = _annotated(function)
 
     def identity_of(args: Any, kwargs: Any) -> dict[str, Any]:
-        of = arguments(args, kwargs) if identity is None else identity(*args, **kwargs)
-        return {"name": label, "args": of}
+        return {"name": label, "args": arguments(*args, **kwargs)}
 
     call: Any = function
     wrapper: Any
@@ -133,7 +134,7 @@ class _Arguments:
         self._defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
         self._simple = all(parameter.kind in _BY_NAME for parameter in parameters)
 
-    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> dict[str, Any]:
         if self._simple and len(args) <= self._positional:
             given = dict(zip(self._names, args, strict=False))
             if not (given.keys() & kwargs.keys()):

@@ -37,7 +37,7 @@ class _Log:
     def note(self, item: Any) -> Any:
         """Keep an item; return it as replay will give it. Raises `ValueEncodingError`."""
         try:
-            plain = plain_result(item)
+            plain, _ = plain_result(item)
             # The consumer may change what it gets.
             kept = plain if type(plain) in SCALARS else values.decode(values.encode(plain))
         except ReplaypackError as problem:
@@ -62,7 +62,7 @@ class _Log:
         if not self._end():
             return returned
         try:
-            plain = plain_result(returned)
+            plain, _ = plain_result(returned)
             more = {} if plain is None else {"returned": plain}
             self._capture.append(response={**self._so_far, **more}, attributes=self._attributes)
         except ReplaypackError as problem:
