@@ -23,7 +23,7 @@ __all__ = ["Difference", "What", "differences"]
 What: TypeAlias = Literal["changed", "added", "removed", "type"]
 
 #: Pairs of values that are looked at one by one. What lies beyond is told apart as a whole.
-_MAX_PAIRS = 200_000
+_MAX_PAIRS = 50_000
 #: Bytes of the elements of lists that are digested to align them.
 _MAX_DIGESTED = 256 << 20
 #: Elements of two lists that may be aligned, and pairs of equal ones among them; beyond, the place decides.
