@@ -11,10 +11,10 @@ from typing import Any, Literal, Self
 
 import msgspec
 
-from ._arguments import check_number
+from ._arguments import check_number, check_text
 from ._threads import in_thread
 from ._write.base import External, Seed
-from ._write.journal import JournalFile, journal_directory
+from ._write.journal import JournalFile, journal_directory, journals_of
 from ._write.literals import LARGE, LiteralStream, Splitter
 from ._write.prepare import Prepared, describe_error, prepare
 from ._write.publish import Progress, Publisher
@@ -146,6 +146,8 @@ class Recorder:
         flags: Iterable[str] = (),
         attributes: Mapping[str, Any] | None = None,
         salt: bytes | None = None,
+        key_digest: bytes | None = None,
+        key_scheme: str | None = None,
     ) -> int:
         """Record one call and return its sequence number, counted from 0.
 
@@ -153,7 +155,9 @@ class Recorder:
         tells one call from another, or from ``key``, which the host supplies and which is never recomputed;
         ``request`` is what was sent where that is not the identity. ``response`` is what came back; after a
         failure give ``error`` instead. ``start`` (nanoseconds since the epoch) and ``duration`` (nanoseconds)
-        default to a call that ends now and took no time.
+        default to a call that ends now and took no time. A record that comes from elsewhere keeps its key with
+        ``key_digest`` (the 32 bytes that a key is, instead of ``key``) and ``key_scheme`` (how it was made, by default
+        ``opaque``), and its ``salt`` (8 bytes), which makes its leaf the same.
 
         When this returns the record is in the local journal and survives the death of the process.
 
@@ -162,7 +166,14 @@ class Recorder:
         local disk fails; `PublishError` where the store has failed for so long that no more fits in memory;
         `RecorderClosedError`.
         """
+        if key_digest is not None:
+            if type(key_digest) is not bytes or len(key_digest) != 32 or key is not None:
+                raise UsageError("a key digest is 32 bytes, and takes the place of a key")
+            key = b"" if identity is ABSENT else None
+        check_text("key_scheme", key_scheme)
         prepared = prepare(kind, identity, key, name, request, response, error, scope, status, flags, attributes)
+        if key_digest is not None:
+            prepared.key, prepared.scheme = key_digest, key_scheme or "opaque"
         if salt is not None and (type(salt) is not bytes or len(salt) != 8):
             raise UsageError("a salt is 8 bytes")
         check_number("start", start, "nanoseconds since the epoch, an integer")
@@ -351,6 +362,21 @@ class Recorder:
             self._closed = True
         self._worker.stop()
         self._journal.close(delete=False)
+
+    def discard(self) -> None:
+        """Stop, and leave things as they were: nothing that was appended stays, and the name is given up.
+
+        Does nothing after `seal`. Raises `StorageError` where the store fails; the claim then expires by itself.
+        """
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        self._worker.stop()
+        self._journal.close(delete=True)
+        for path in journals_of(self._journal_directory, self._publisher.writer.hex()):
+            path.unlink(missing_ok=True)
+        self._publisher.withdraw()
 
     def _abandon(self) -> None:
         """Stop a recorder that never got its claim."""

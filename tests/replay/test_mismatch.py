@@ -107,7 +107,7 @@ def test_scopes_kinds_names_and_cut_records_are_reasons(recording: Recording) ->
     assert (found.reason, found.hint) == ("no_name", "did you mean 'weather'?")
     assert "weather (40)" in str(found)
     found = of(recording, "tool", tool("cut"))
-    assert found.reason == "cut_short"
+    assert found.reason == "unanswerable"
     assert "record 54 (truncated), record 55 (interrupted)" in str(found)
     assert of(recording, "tool", tool("cut"), answers=lambda record: True).answered
 

@@ -23,7 +23,7 @@ from .differences import Difference, differences
 __all__ = ["Explanation", "Near", "Reason", "explain"]
 
 Reason: TypeAlias = Literal[
-    "answered", "exhausted", "cut_short", "other_scope", "other_kind", "no_kind", "no_name", "missing"
+    "answered", "exhausted", "unanswerable", "other_scope", "other_kind", "no_kind", "no_name", "missing"
 ]
 
 #: Records of the very key that are looked at: their scopes, and whether they can answer.
@@ -231,7 +231,7 @@ def _reason(
     able = [record for record in own if answers(record)]
     if recorded and own and not able:
         what = ", ".join(f"record {record.seq} ({_flaw(record)})" for record in own[:3])
-        return "cut_short", recorded, f"{times}{where}, but nothing there answers: {what}", None
+        return "unanswerable", recorded, f"{times}{where}, but nothing there answers: {what}", None
     if recorded > played:
         return "answered", recorded, f"{times}{where}, {played} of them played", None
     if recorded:
