@@ -318,6 +318,8 @@ def test_an_export_is_whole_or_not_there(archive: Archive, tmp_path: Path) -> No
 def test_formats_are_told_apart(tmp_path: Path) -> None:
     assert "jsonl" in formats()
     assert detect(write(tmp_path / "a", GOOD)).name == "jsonl"
+    # What one line says of another format does not matter where more lines follow.
+    assert detect(write(tmp_path / "a", {"entries": [], "records": [], "mode": "record"}, GOOD)).name == "jsonl"
     with pytest.raises(UsageError, match="'yaml' is not a format"):
         format_named("yaml")
     for data, said in (

@@ -15,6 +15,7 @@ import msgspec
 from replaypack.archive import Archive
 from replaypack.errors import ExportError, ImportFormatError, UsageError
 from replaypack.recording import Recording
+from replaypack.tagged import load_json
 
 __all__ = ["HEAD", "Interchange", "Summary", "atomic_file", "detect", "format_named", "formats"]
 
@@ -87,6 +88,8 @@ def detect(path: Path) -> Interchange:
     except OSError as error:
         raise ImportFormatError(f"{path} cannot be read: {error.strerror}") from None
     known = formats()
+    if _is_lines(head):
+        return known["jsonl"]
     for format_ in known.values():
         if format_.detects(head, path):
             return format_
@@ -94,6 +97,15 @@ def detect(path: Path) -> Interchange:
     if head.startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"PK\x03\x04", b"\xfd7zXZ")):
         hint = "it is compressed: decompress it first"
     raise ImportFormatError(f"{path} is of no format that is known here", hint=hint if head else "it is empty")
+
+
+def _is_lines(head: bytes) -> bool:
+    """Whether it begins with an object on a line of its own and another one: no document goes on like that."""
+    first, _, rest = head.removeprefix(b"\xef\xbb\xbf").lstrip().partition(b"\n")
+    try:
+        return rest.lstrip().startswith(b"{") and isinstance(load_json(first), dict)
+    except ValueError:
+        return False
 
 
 @contextlib.contextmanager
