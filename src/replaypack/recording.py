@@ -35,11 +35,11 @@ __all__ = ["Record", "Recording"]
 _T = TypeVar("_T")
 _UNREAD: Any = object()
 
-#: What a look at several payloads reads: literal frames, their raw bytes, bytes of one payload, of all.
+#: What a look at several payloads reads: literal frames, their raw bytes, bytes of one payload, of all but the first.
 _LOOK_FRAMES = 16
 _LOOK_RAW = 20 << 20
 _LOOK_BLOB = 16 << 20
-_LOOK_ALL = 64 << 20
+_LOOK_ALL = 8 << 20
 
 #: Record frames that iteration reads ahead, in one batch, and their raw bytes.
 _AHEAD = 8
@@ -426,18 +426,17 @@ class Recording:
     def with_requests(self, records: Iterable[Record]) -> list[Record]:
         """Return those of ``records`` of which request and identity could be read in two rounds, within bounds.
 
-        Reading them then asks nothing of the store. The first come first: once the bounds (16 literal frames,
-        20 MiB) are reached, only those that need no more are returned.
+        Reading them then asks nothing of the store. The first come first: once the bounds are reached (16 literal
+        frames of 20 MiB, 8 MiB of payloads), only those that need no more are returned.
         """
         total = 0
         chosen: list[tuple[Record, list[Range]]] = []
         for record in records:
             row, found = record.row, record._found
             sizes = [ref.size for ref in (row.request, row.identity) if ref is not None]
-            total += sum(sizes)
-            if not sizes or max(sizes) > _LOOK_BLOB or total > _LOOK_ALL:
-                total -= sum(sizes)
+            if not sizes or max(sizes) > _LOOK_BLOB or (chosen and total + sum(sizes) > _LOOK_ALL):
                 continue
+            total += sum(sizes)
             recipes = self._index.recipes(found.frame, found.number)
             chosen.append((record, [item for recipe in recipes[: len(sizes)] for item in recipe]))
         fits = read_literals(self._index, [ranges for _, ranges in chosen], _LOOK_FRAMES, _LOOK_RAW)

@@ -91,6 +91,19 @@ def test_a_changed_message_is_found_among_growing_histories(recording: Recording
     assert "`/messages/3/content` differs at character 16: " in str(found)
 
 
+def test_of_long_histories_those_with_most_in_common_come_first(tmp_path: Path) -> None:
+    archive = Archive(tmp_path)
+    history = [f"message {at} " + key_digest("text", at).hex() * 5 for at in range(60)]
+    with archive.recorder("run") as recorder:
+        for number in range(60):
+            recorder.append(kind="model", identity=model(*history[: number + 1]), response="ok")
+    history[10] += "!"
+    found = explain(archive.open("run"), "model", model(*history[:40]), near=40, count=4)
+    assert [near.seq for near in found.nearest] == [39, 38, 40, 37]
+    assert [d.pointer for d in found.nearest[0].differences] == ["/messages/10/content"]
+    assert [near.count for near in found.nearest] == [1, 2, 2, 3]
+
+
 def test_scopes_kinds_names_and_cut_records_are_reasons(recording: Recording) -> None:
     found = of(recording, "tool", tool("search", q="a"))
     assert found.reason == "other_scope"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -36,6 +37,9 @@ _LISTED = 5
 _COUNTED = 100
 #: Kinds under which the same identity is looked for.
 _KINDS = 16
+#: Members of a map, and elements of a list in it, that are compared by themselves.
+_MEMBERS = 64
+_ELEMENTS = 1000
 
 
 class Near(msgspec.Struct, frozen=True):
@@ -322,13 +326,12 @@ def _nearest(recording: Recording, call: _Call, looked: Iterable[Record], near: 
 
 
 class _Shape:
-    """What two values are compared by roughly: canonical JSON, and the members of a map one by one."""
+    """What two values are compared by roughly: canonical JSON, and the parts near the top of it, by themselves."""
 
     def __init__(self, value: Any) -> None:
         self.text = _canonical(value)
-        self.members: dict[Any, bytes] = {}
-        if isinstance(value, dict) and len(value) <= 64:
-            self.members = {key: _canonical(item) for key, item in value.items()}
+        self.parts = Counter(_parts(value))
+        self.size = sum(map(len, self.parts.elements()))
 
     def likeness(self, other: _Shape) -> float:
         """From 0 (nothing in common) to 2 (equal)."""
@@ -336,10 +339,16 @@ class _Shape:
         most = min(len(a), len(b))
         start = _common(a, b, most)
         end = _common(a[::-1], b[::-1], most - start)
-        alike = (start + end) / max(len(a), len(b), 1)
-        names = self.members.keys() | other.members.keys()
-        shared = sum(self.members.get(name) == other.members.get(name) for name in names)
-        return alike + (shared / len(names) if names else 0.0)
+        shared = sum(map(len, (self.parts & other.parts).elements()))
+        return (start + end) / max(len(a), len(b), 1) + shared / max(self.size, other.size, 1)
+
+
+def _parts(value: Any) -> Iterator[bytes]:
+    """The members of a map, each with its name, and the elements of the lists among them: messages, say."""
+    members = value.items() if isinstance(value, dict) else [("", value)]
+    for name, member in islice(members, _MEMBERS):
+        for item in islice(member, _ELEMENTS) if isinstance(member, list | tuple) else [member]:
+            yield _canonical(name) + _canonical(item)
 
 
 def _canonical(value: Any) -> bytes:
