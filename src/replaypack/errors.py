@@ -16,7 +16,9 @@ __all__ = [
     "ArchiveError",
     "CanonicalizationError",
     "ConflictError",
+    "ExportError",
     "FormatError",
+    "ImportFormatError",
     "InvalidLocatorError",
     "InvalidNameError",
     "JournalError",
@@ -338,6 +340,18 @@ class SessionClosedError(ReplaypackError, ValueError):
     """The session is over, or was opened in another process than this fork of it."""
 
     code = "replay.session_closed"
+
+
+class ImportFormatError(ReplaypackError, ValueError):
+    """A file of another program is not what its format says, or is of a version that is not known."""
+
+    code = "import.malformed"
+
+
+class ExportError(ReplaypackError, ValueError):
+    """A recording holds what the format asked for cannot say."""
+
+    code = "export.failed"
 
 
 class ReplaypackWarning(UserWarning):

@@ -11,10 +11,10 @@ from typing import Any, Literal, Self
 
 import msgspec
 
-from ._arguments import check_number
+from ._arguments import check_number, check_text
 from ._threads import in_thread
 from ._write.base import External, Seed
-from ._write.journal import JournalFile, journal_directory
+from ._write.journal import JournalFile, journal_directory, journals_of
 from ._write.literals import LARGE, LiteralStream, Splitter
 from ._write.prepare import Prepared, PreparedCall, describe_error, prepare, prepare_call
 from ._write.publish import Progress, Publisher
@@ -163,6 +163,8 @@ class Recorder:
         flags: Iterable[str] = (),
         attributes: Mapping[str, Any] | None = None,
         salt: bytes | None = None,
+        key_digest: bytes | None = None,
+        key_scheme: str | None = None,
     ) -> int:
         """Record one call and return its sequence number, counted from 0.
 
@@ -171,7 +173,9 @@ class Recorder:
         ``request`` is what was sent where that is not the identity. ``response`` is what came back; after a
         failure give ``error`` instead. A ``call`` from `prepare_call` takes the place of ``kind``, ``identity``,
         ``key``, ``name`` and ``request``. ``start`` (nanoseconds since the epoch) and ``duration`` (nanoseconds)
-        default to a call that ends now and took no time.
+        default to a call that ends now and took no time. A record that comes from elsewhere keeps its key with
+        ``key_digest`` (the 32 bytes that a key is, instead of ``key``) and ``key_scheme`` (how it was made, by default
+        ``opaque``), and its ``salt`` (8 bytes), which makes its leaf the same.
 
         When this returns the record is in the local journal and survives the death of the process.
 
@@ -180,11 +184,18 @@ class Recorder:
         local disk fails; `PublishError` where the store has failed for so long that no more fits in memory;
         `RecorderClosedError`.
         """
+        if key_digest is not None:
+            if type(key_digest) is not bytes or len(key_digest) != 32 or key is not None or call is not None:
+                raise UsageError("a key digest is 32 bytes, and takes the place of a key")
+            key = b"" if identity is ABSENT else None
+        check_text("key_scheme", key_scheme)
         if call is None:
             call = prepare_call(kind, identity, key, name, request)
         elif kind or name is not None or key is not None or identity is not ABSENT or request is not ABSENT:
             raise UsageError("a prepared call has its kind, name, key, identity and request already")
         prepared = prepare(call, response, error, scope, status, flags, attributes)
+        if key_digest is not None:
+            prepared.key, prepared.scheme = key_digest, key_scheme or "opaque"
         if salt is not None and (type(salt) is not bytes or len(salt) != 8):
             raise UsageError("a salt is 8 bytes")
         check_number("start", start, "nanoseconds since the epoch, an integer")
@@ -373,6 +384,21 @@ class Recorder:
             self._closed = True
         self._worker.stop()
         self._journal.close(delete=False)
+
+    def discard(self) -> None:
+        """Stop, and leave things as they were: nothing that was appended stays, and the name is given up.
+
+        Does nothing after `seal`. Raises `StorageError` where the store fails; the claim then expires by itself.
+        """
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        self._worker.stop()
+        self._journal.close(delete=True)
+        for path in journals_of(self._journal_directory, self._publisher.writer.hex()):
+            path.unlink(missing_ok=True)
+        self._publisher.withdraw()
 
     def _abandon(self) -> None:
         """Stop a recorder that never got its claim."""

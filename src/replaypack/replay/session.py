@@ -549,7 +549,7 @@ class ReplaySession:
             hint = "answer_truncated=True would replay what was read of a stream"
         else:
             what = "never recorded"
-            if recording.count_digest(key):
+            if recording.count_keys([key])[0]:
                 hint = "it was, in other scopes"
             explanation = _explain(recording, kind, identity, near=self._position)
         if recording.state != "sealed":
