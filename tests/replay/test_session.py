@@ -281,7 +281,8 @@ def test_repeated_calls_are_answered_in_order_then_exhausted(archive: Archive) -
             assert (error.reason, error.recorded, error.asked) == ("exhausted", 2, asked)
             assert (error.kind, error.name, error.scope) == ("tool", "t", None)
             assert error.key == replaypack.key_digest("tool", {"name": "t", "args": {"a": 1}}).hex()
-            assert "recorded 2 times" in str(error)
+            assert "recorded 2 times, and asked for" in str(error)
+            assert error.explanation is not None
 
 
 def test_exhausted_calls_may_get_the_last_answer(archive: Archive) -> None:
@@ -386,6 +387,29 @@ def test_a_mismatch_says_whether_the_recorded_run_finished(archive: Archive) -> 
         session.tool("a", {}, refuse)
         with pytest.raises(ReplayMismatch, match="recording is incomplete"):
             session.tool("a", {}, refuse)
+
+
+def test_a_mismatch_shows_the_nearest_request_and_where_it_differs(archive: Archive) -> None:
+    def request(text: str) -> dict[str, Any]:
+        return {"messages": [{"role": "user", "content": text}]}
+
+    with archive.session("run", "record") as session:
+        session.model("m", request("x" * 200 + " old"), lambda: 1)
+        session.tool("t", {"page": 1}, lambda: 1)
+    with archive.session("run", "replay", strict=True) as session:
+        session.tool("t", {"page": 1}, refuse)
+        with pytest.raises(ReplayMismatch, match="`/request/messages/0/content` differs at character 201") as caught:
+            session.model("m", request("x" * 200 + " new"), refuse)
+        assert (caught.value.reason, caught.value.recorded, caught.value.asked) == ("missing", 0, 1)
+        assert isinstance(caught.value, LookupError)
+        explanation = session.explain("model", {"model": "m", "request": request("x" * 200 + " new")})
+        assert str(explanation) in str(caught.value)
+        with session.scope("s"):
+            assert session.explain("tool", {"name": "t", "args": {"page": 1}}).played == 1
+        session.model("m", request("x" * 200 + " old"), refuse)
+    with pytest.raises(SessionClosedError):
+        session.explain("tool", 1)
+    assert session.unplayed() == []
 
 
 # Life cycle

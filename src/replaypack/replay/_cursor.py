@@ -90,6 +90,14 @@ class Cursor:
             nth += 1
         return None
 
+    def played(self, key: bytes, scope: str | None = None) -> int:
+        """How many of the records that a call in this scope is answered by are played."""
+        found = self.recording.lookup_digest(key, scope=scope)
+        if found is None:
+            return 0
+        with self._lock:
+            return max(self._next.get((key, found.scope), 0), int(self._is_played(found.seq)))
+
     def recorded(self, key: bytes, scope: str | None = None) -> int:
         """How many records of a key answer a call in this scope, played or not."""
         return self._tally(key, scope)[0]
