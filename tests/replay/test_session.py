@@ -18,6 +18,7 @@ import pytest
 import replaypack
 from replaypack import Archive, BoundaryKind, ReplayFallback, ReplayMismatch, ReplayMode, ReplaySession
 from replaypack.errors import (
+    AccessDeniedError,
     FormatError,
     RecordingExistsError,
     RecordingNotFoundError,
@@ -27,6 +28,7 @@ from replaypack.errors import (
     UsageError,
     ValueEncodingError,
 )
+from replaypack.storage._memory import MemoryStorage
 
 
 @pytest.fixture
@@ -313,6 +315,12 @@ def test_unplayed_records_are_listed_and_fail_a_strict_session(archive: Archive)
     with pytest.raises(UnplayedRecordsError, match=r"4 records .* record 0 \(tool 'a'\), .* and 1 more") as caught:
         session.__exit__(None, None, None)
     assert caught.value.count == 4
+    assert caught.value.hint is None
+    session = archive.session("r", "replay", strict=True)
+    with contextlib.suppress(ReplayMismatch):
+        session.__enter__().tool("swallowed by a loop", {}, refuse)
+    with pytest.raises(UnplayedRecordsError, match="calls without an answer: 1"):
+        session.__exit__(None, None, None)
     with pytest.raises(ZeroDivisionError), archive.session("r", "replay", strict=True):
         raise ZeroDivisionError
 
@@ -364,6 +372,20 @@ def test_live_calls_of_a_read_only_archive_go_to_a_local_recording(tmp_path: Pat
     name, _, path = text.partition("recorded as ")[2].partition(" in ")
     assert name == "r"
     assert [r.response for r in Archive(path).open(name).records()] == [2]
+
+
+def test_live_calls_that_the_store_refuses_go_to_a_local_recording(monkeypatch: pytest.MonkeyPatch) -> None:
+    with ReplaySession("record") as session:
+        session.tool("a", {}, lambda: 1)
+
+    def refused(*_: object, **__: object) -> None:
+        raise AccessDeniedError("no", operation="put_new", url="memory://")
+
+    with session.replayed(on_missing="live") as again:
+        monkeypatch.setattr(MemoryStorage, "put_new", refused)
+        with pytest.warns(ReplaypackWarning, match="AccessDeniedError"):
+            assert again.tool("b", {}, lambda: 2) == 2
+    assert len(session.recording) == 1
 
 
 def test_two_sessions_that_go_live_at_once_do_not_mix(archive: Archive) -> None:

@@ -300,11 +300,12 @@ class ReplaySession(Calls):
     def _open(self) -> None:
         if self._ready and self._pid == os.getpid() and not self._closed:
             return
+        if self._pid != os.getpid():
+            # Before the lock, which another thread may have held when the process was forked.
+            raise SessionClosedError("a session cannot be used in a forked process", hint="open one there")
         with self._lock:
             if self._closed:
                 raise SessionClosedError(f"the session of {self.locator} is over")
-            if self._pid != os.getpid():
-                raise SessionClosedError("a session cannot be used in a forked process", hint="open one there")
             if self._ready:
                 return
             source, mode = self._source, self._mode
@@ -330,15 +331,23 @@ class ReplaySession(Calls):
         if unplayed:
             named = ", ".join(f"record {r.seq} ({r.kind} {r.name!r})" for r in islice(unplayed, _NAMED))
             more = f" and {len(unplayed) - _NAMED} more" if len(unplayed) > _NAMED else ""
+            hint = None
+            if self._misses:
+                # An agent's loop may have taken them for failures of its tools.
+                hint = f"calls without an answer: {sum(self._misses.values())}; were their errors caught?"
             raise UnplayedRecordsError(
-                f"{len(unplayed)} records of {self.locator} were not played: {named}{more}", count=len(unplayed)
+                f"{len(unplayed)} records of {self.locator} were not played: {named}{more}",
+                count=len(unplayed),
+                hint=hint,
             )
 
     def _close(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._pid != os.getpid():
+            return
         with self._lock:
-            if self._closed or self._pid != os.getpid():
+            if self._closed:
                 return
             self._closed = True
         try:
