@@ -132,6 +132,17 @@ def test_other_exceptions_come_back_with_all_that_was_recorded(archive: Archive)
     assert replayed.message == str(replayed)
 
 
+def test_an_exception_whose_message_fails_is_recorded_all_the_same(archive: Archive) -> None:
+    class Broken(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    live, replayed = through(archive, Broken())
+    assert isinstance(live, Broken)
+    assert isinstance(replayed, ReplayedError)
+    assert "RuntimeError" in str(replayed)
+
+
 def test_arguments_that_are_no_data_leave_a_replayed_error(archive: Archive) -> None:
     _, replayed = through(archive, ValueError(object()))
     assert isinstance(replayed, ReplayedError)

@@ -91,7 +91,7 @@ def test_a_scope_is_answered_by_its_own_records_or_those_of_none(archive: Archiv
             with pytest.raises(ReplayMismatch) as caught:
                 session.tool("own", {}, refuse)
             assert (caught.value.scope, caught.value.reason) == ("b", "missing")
-            assert "in other scopes" in str(caught.value)
+            assert "in other scopes, such as 'a'" in str(caught.value)
         with session.scope("a"):
             assert session.tool("own", {}, refuse) == "of a"
 

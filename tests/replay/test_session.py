@@ -18,6 +18,7 @@ import pytest
 import replaypack
 from replaypack import Archive, BoundaryKind, ReplayFallback, ReplayMismatch, ReplayMode, ReplaySession
 from replaypack.errors import (
+    AccessDeniedError,
     FormatError,
     RecordingExistsError,
     RecordingNotFoundError,
@@ -27,6 +28,7 @@ from replaypack.errors import (
     UsageError,
     ValueEncodingError,
 )
+from replaypack.storage._memory import MemoryStorage
 
 
 @pytest.fixture
@@ -281,7 +283,8 @@ def test_repeated_calls_are_answered_in_order_then_exhausted(archive: Archive) -
             assert (error.reason, error.recorded, error.asked) == ("exhausted", 2, asked)
             assert (error.kind, error.name, error.scope) == ("tool", "t", None)
             assert error.key == replaypack.key_digest("tool", {"name": "t", "args": {"a": 1}}).hex()
-            assert "recorded 2 times" in str(error)
+            assert "recorded 2 times, and asked for" in str(error)
+            assert error.explanation is not None
 
 
 def test_exhausted_calls_may_get_the_last_answer(archive: Archive) -> None:
@@ -312,6 +315,12 @@ def test_unplayed_records_are_listed_and_fail_a_strict_session(archive: Archive)
     with pytest.raises(UnplayedRecordsError, match=r"4 records .* record 0 \(tool 'a'\), .* and 1 more") as caught:
         session.__exit__(None, None, None)
     assert caught.value.count == 4
+    assert caught.value.hint is None
+    session = archive.session("r", "replay", strict=True)
+    with contextlib.suppress(ReplayMismatch):
+        session.__enter__().tool("swallowed by a loop", {}, refuse)
+    with pytest.raises(UnplayedRecordsError, match="calls without an answer: 1"):
+        session.__exit__(None, None, None)
     with pytest.raises(ZeroDivisionError), archive.session("r", "replay", strict=True):
         raise ZeroDivisionError
 
@@ -365,6 +374,20 @@ def test_live_calls_of_a_read_only_archive_go_to_a_local_recording(tmp_path: Pat
     assert [r.response for r in Archive(path).open(name).records()] == [2]
 
 
+def test_live_calls_that_the_store_refuses_go_to_a_local_recording(monkeypatch: pytest.MonkeyPatch) -> None:
+    with ReplaySession("record") as session:
+        session.tool("a", {}, lambda: 1)
+
+    def refused(*_: object, **__: object) -> None:
+        raise AccessDeniedError("no", operation="put_new", url="memory://")
+
+    with session.replayed(on_missing="live") as again:
+        monkeypatch.setattr(MemoryStorage, "put_new", refused)
+        with pytest.warns(ReplaypackWarning, match="AccessDeniedError"):
+            assert again.tool("b", {}, lambda: 2) == 2
+    assert len(session.recording) == 1
+
+
 def test_two_sessions_that_go_live_at_once_do_not_mix(archive: Archive) -> None:
     record(archive, a=1)
     first, second = (archive.session("r", "replay", on_missing="live") for _ in range(2))
@@ -386,6 +409,29 @@ def test_a_mismatch_says_whether_the_recorded_run_finished(archive: Archive) -> 
         session.tool("a", {}, refuse)
         with pytest.raises(ReplayMismatch, match="recording is incomplete"):
             session.tool("a", {}, refuse)
+
+
+def test_a_mismatch_shows_the_nearest_request_and_where_it_differs(archive: Archive) -> None:
+    def request(text: str) -> dict[str, Any]:
+        return {"messages": [{"role": "user", "content": text}]}
+
+    with archive.session("run", "record") as session:
+        session.model("m", request("x" * 200 + " old"), lambda: 1)
+        session.tool("t", {"page": 1}, lambda: 1)
+    with archive.session("run", "replay", strict=True) as session:
+        session.tool("t", {"page": 1}, refuse)
+        with pytest.raises(ReplayMismatch, match="`/request/messages/0/content` differs at character 201") as caught:
+            session.model("m", request("x" * 200 + " new"), refuse)
+        assert (caught.value.reason, caught.value.recorded, caught.value.asked) == ("missing", 0, 1)
+        assert isinstance(caught.value, LookupError)
+        explanation = session.explain("model", {"model": "m", "request": request("x" * 200 + " new")})
+        assert str(explanation) in str(caught.value)
+        with session.scope("s"):
+            assert session.explain("tool", {"name": "t", "args": {"page": 1}}).played == 1
+        session.model("m", request("x" * 200 + " old"), refuse)
+    with pytest.raises(SessionClosedError):
+        session.explain("tool", 1)
+    assert session.unplayed() == []
 
 
 # Life cycle

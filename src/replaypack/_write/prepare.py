@@ -217,10 +217,14 @@ def _attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 def describe_error(error: BaseException, *, trace: TracebackType | None = None) -> dict[str, Any]:
     """Return an exception as plain data: type, module, message, and its arguments where they are plain."""
+    try:
+        message = str(error)
+    except Exception as problem:  # user code
+        message = f"<its message raised {type(problem).__name__}>"
     described: dict[str, Any] = {
         "type": type(error).__qualname__,
         "module": type(error).__module__,
-        "message": str(error),
+        "message": message,
     }
     try:
         described["args"] = values.decode(values.encode(list(error.args)))

@@ -35,34 +35,28 @@ class Cursor:
 
         None where there is none: the call was never recorded, or is exhausted (`recorded` tells).
         """
-        find = self.recording.lookup_digest
-        label = scope
+        record: Record | None = None
         while True:
-            record: Record | None = None
-            nth = self._reserve(key, label) if (key, label) in self._next else 0
-            if not nth:
-                record = find(key, scope=scope)
+            if self._next and (key, scope) in self._next:
+                # The first one is played, and the scope has records of its own: no need to look at them again.
+                label, seq = scope, -1
+            else:
+                record = self.recording.lookup_digest(key, scope=scope)
                 if record is None:
                     return None
-                label = record.scope
-                nth = self._reserve(key, label, record.seq)
+                label, seq = record.row.scope, record.row.seq
+            with self._lock:
+                if seq >= 0 and not self._is_played(seq):
+                    self._mark(seq)
+                    nth = 0
+                else:
+                    # The number is this call's alone: another thread takes the next one.
+                    nth = self._next.get((key, label), 1)
+                    self._next[key, label] = nth + 1
             if nth:
                 record = self._numbered(key, label, nth)
-                if record is None:
-                    return None
-            if record is not None and self._answers(record):
+            if record is None or self._answers(record):
                 return record
-
-    def _reserve(self, key: bytes, label: str | None, first: int | None = None) -> int:
-        """The number of the next record of a place, this call's alone; ``first`` is the seq of its number 0."""
-        with self._lock:
-            nth = self._next.get((key, label), 0)
-            if first is not None and nth == 0 and not self._is_played(first):
-                self._mark(first)
-                return 0
-            nth = max(nth, 1)
-            self._next[key, label] = nth + 1
-            return nth
 
     def _numbered(self, key: bytes, label: str | None, nth: int) -> Record | None:
         """Play a record that was reserved; None where the place has no such number."""
@@ -96,6 +90,14 @@ class Cursor:
             nth += 1
         return None
 
+    def played(self, key: bytes, scope: str | None = None) -> int:
+        """How many of the records that a call in this scope is answered by are played."""
+        found = self.recording.lookup_digest(key, scope=scope)
+        if found is None:
+            return 0
+        with self._lock:
+            return max(self._next.get((key, found.scope), 0), int(self._is_played(found.seq)))
+
     def recorded(self, key: bytes, scope: str | None = None) -> int:
         """How many records of a key answer a call in this scope, played or not."""
         return self._tally(key, scope)[0]
@@ -111,7 +113,12 @@ class Cursor:
 
     def unplayed(self) -> Iterator[Record]:
         """Yield the records that could have answered and were not taken, in recording order."""
-        for record in self.recording.records():
+        first = 8 * (len(self._played) - len(self._played.lstrip(b"\xff")))
+        while first < len(self.recording) and self._is_played(first):
+            first += 1
+        if first >= len(self.recording):
+            return
+        for record in self.recording.records(first=first):
             if not self._is_played(record.seq) and self._answers(record):
                 yield record
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Collection, Generator, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from contextvars import Token, copy_context
 from enum import StrEnum
@@ -15,18 +15,17 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar
 from replaypack._arguments import check_text, check_type
 from replaypack._threads import in_thread
 from replaypack.archive import Archive
-from replaypack.errors import ReplayMismatch, SessionClosedError, UnplayedRecordsError, UsageError
+from replaypack.errors import ReplaypackError, SessionClosedError, UnplayedRecordsError, UsageError
 from replaypack.format.row import FLAGS
 from replaypack.recording import Record, Recording
 
-from ._capture import PLAIN, Capture, Sink
+from ._calls import Calls, name_of
+from ._capture import Capture, Sink
 from ._context import CURRENT, leave, scope_of, scoped
-from ._convert import converter
 from ._cursor import Cursor
 from ._functions import wrapped
+from ._misses import mismatch
 from ._source import Source
-from ._streams import Opened, aplay, atee, is_stream, log_of, opening, play, tee
-from .failures import rebuild
 from .modes import ATTRIBUTION, BoundaryKind, ReplayFallback, ReplayMode
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ _E = TypeVar("_E", bound=StrEnum)
 _NAMED = 3
 
 
-class ReplaySession:
+class ReplaySession(Calls):
     """One run of a program whose calls are recorded, or answered from a recording. A context manager.
 
     ``mode`` is a `ReplayMode`. ``archive`` is an `Archive`, or the URL or path of one, with the ``name`` of the
@@ -170,140 +169,6 @@ class ReplaySession:
         """The scope that a call made here would have."""
         return scope_of(self)
 
-    # Calls
-
-    def tool(self, name: str, args: Any, call: Callable[[], _T], *, returns: Any = None) -> _T:
-        """Call a tool: ``call()``, or its recorded answer. The identity is ``{"name": name, "args": args}``.
-
-        See `call` for everything else.
-        """
-        return self.call(BoundaryKind.TOOL, _tool_identity(name, args), call, name=name, returns=returns)
-
-    async def atool(self, name: str, args: Any, call: Callable[[], Awaitable[_T]], *, returns: Any = None) -> _T:
-        """`tool` with a function to be awaited."""
-        return await self.acall(BoundaryKind.TOOL, _tool_identity(name, args), call, name=name, returns=returns)
-
-    def model(
-        self, identity: str | Mapping[str, Any], request: Any, call: Callable[[], _T], *, returns: Any = None
-    ) -> _T:
-        """Call a model. ``identity`` is its name, or a mapping of ``model`` and every option besides the request.
-
-        The identity of the call is ``{"model": …, options…, "request": request}``. See `call` for everything else.
-        """
-        whole = _model_identity(identity, request)
-        return self.call(BoundaryKind.MODEL, whole, call, name=_name_in(whole, "model"), returns=returns)
-
-    async def amodel(
-        self, identity: str | Mapping[str, Any], request: Any, call: Callable[[], Awaitable[_T]], *, returns: Any = None
-    ) -> _T:
-        """`model` with a function to be awaited."""
-        whole = _model_identity(identity, request)
-        return await self.acall(BoundaryKind.MODEL, whole, call, name=_name_in(whole, "model"), returns=returns)
-
-    def call(
-        self, kind: str, identity: Any, call: Callable[[], _T], *, name: str | None = None, returns: Any = None
-    ) -> _T:
-        """Call what lies behind a boundary: ``call()``, recorded, or the recorded answer.
-
-        ``identity`` is everything that tells one call from another; it is keyed and taken down before the call.
-        ``name`` is for people; it comes from the identity's ``"name"`` or ``"model"`` where it has such a text.
-
-        What comes back is plain data by the table of spec chapter 02, the same while recording and replaying
-        (tuples as lists, models as maps). ``returns`` is a type to be made of it, or a function of the plain value.
-        An iterator that comes back is recorded as it is read. An exception is recorded and raised on.
-
-        Raises `ReplayMismatch` where replay has no answer; `ValueEncodingError` or `CanonicalizationError` (with
-        the path) for what cannot be stored, which for a result is after the call; `UsageError` for a kind that does
-        not answer; what `Archive.open`, `Archive.recorder` and `Recorder.append` raise.
-        """
-        step = self._begin(kind, identity, name)
-        if step is None:
-            return call()
-        if isinstance(step, Record):
-            return self._answer(step, returns)  # type: ignore[no-any-return]
-        try:
-            result = call()
-        except BaseException as error:
-            step.failed(error)
-            raise
-        return self._outcome(step, result, returns)  # type: ignore[no-any-return]
-
-    async def acall(
-        self,
-        kind: str,
-        identity: Any,
-        call: Callable[[], Awaitable[_T]],
-        *,
-        name: str | None = None,
-        returns: Any = None,
-    ) -> _T:
-        """`call` with a function to be awaited."""
-        step = await self._abegin(kind, identity, name)
-        if step is None:
-            return await call()
-        if isinstance(step, Record):
-            return self._answer(step, returns)  # type: ignore[no-any-return]
-        try:
-            result = await call()
-        except BaseException as error:
-            step.failed(error)
-            raise
-        return self._outcome(step, result, returns)  # type: ignore[no-any-return]
-
-    def stream(
-        self,
-        kind: str,
-        identity: Any,
-        call: Callable[[], Iterable[_T]],
-        *,
-        name: str | None = None,
-        returns: Any = None,
-    ) -> Generator[_T, Any, Any]:
-        """Iterate over what ``call()`` yields, recording it, or over what was recorded.
-
-        Everything, the key too, waits for the first item to be asked for. ``returns`` is for each item. An answer
-        that was recorded whole is a stream of one item.
-        """
-        step = self._begin(kind, identity, name)
-        if step is None:
-            return (yield from call())
-        convert = converter(returns)
-        if isinstance(step, Record):
-            return (yield from play(step, convert, timed=self._timed))
-        try:
-            source = iter(call())
-        except BaseException as error:
-            step.failed(error)
-            raise
-        return (yield from tee(step, source, convert))
-
-    def astream(
-        self,
-        kind: str,
-        identity: Any,
-        call: Callable[[], AsyncIterable[_T]],
-        *,
-        name: str | None = None,
-        returns: Any = None,
-    ) -> AsyncGenerator[_T, Any]:
-        """`stream` for ``async for``."""
-
-        async def opened() -> Opened:
-            step = await self._abegin(kind, identity, name)
-            if step is None:
-                return log_of(None), aiter(call()), None
-            convert = converter(returns)
-            if isinstance(step, Record):
-                return log_of(None), aplay(step, convert, timed=self._timed), None
-            try:
-                source = aiter(call())
-            except BaseException as error:
-                step.failed(error)
-                raise
-            return log_of(step), source, convert
-
-        return opening(opened)
-
     def note(self, kind: str, name: str | None = None, data: Any = None) -> None:
         """Record an event that answers nothing: an interrupt, a snapshot, the begin or end of something.
 
@@ -367,7 +232,8 @@ class ReplaySession:
 
     def unplayed(self) -> list[Record]:
         """The records that could have answered and did not yet, in recording order. Empty unless replaying."""
-        self._open()
+        if not self._closed:
+            self._open()
         return list(self._cursor.unplayed()) if self._cursor is not None else []
 
     def explain(self, kind: str, identity: Any) -> Explanation:
@@ -378,7 +244,8 @@ class ReplaySession:
         self._open()
         if self._cursor is None:
             raise UsageError("only a replaying session has recorded calls to compare with")
-        return _explain(self.recording, str(kind), identity, near=self._position)
+        scope, kind = scope_of(self), str(kind)
+        return self._explain(kind, identity, name_of(identity), scope, self.recording.key_of(kind, identity))
 
     # Opening and closing
 
@@ -391,6 +258,14 @@ class ReplaySession:
     def close(self) -> None:
         """End the session: what was recorded is sealed. Raises as `Recorder.seal` does."""
         self._close(None, None, None)
+
+    async def aflush(self) -> None:
+        """`flush`, without blocking the event loop."""
+        await in_thread(self.flush)
+
+    async def aclose(self) -> None:
+        """`close`, without blocking the event loop."""
+        await in_thread(self.close)
 
     def __enter__(self) -> Self:
         self._enter()
@@ -425,11 +300,12 @@ class ReplaySession:
     def _open(self) -> None:
         if self._ready and self._pid == os.getpid() and not self._closed:
             return
+        if self._pid != os.getpid():
+            # Before the lock, which another thread may have held when the process was forked.
+            raise SessionClosedError("a session cannot be used in a forked process", hint="open one there")
         with self._lock:
             if self._closed:
                 raise SessionClosedError(f"the session of {self.locator} is over")
-            if self._pid != os.getpid():
-                raise SessionClosedError("a session cannot be used in a forked process", hint="open one there")
             if self._ready:
                 return
             source, mode = self._source, self._mode
@@ -455,21 +331,34 @@ class ReplaySession:
         if unplayed:
             named = ", ".join(f"record {r.seq} ({r.kind} {r.name!r})" for r in islice(unplayed, _NAMED))
             more = f" and {len(unplayed) - _NAMED} more" if len(unplayed) > _NAMED else ""
+            hint = None
+            if self._misses:
+                # An agent's loop may have taken them for failures of its tools.
+                hint = f"calls without an answer: {sum(self._misses.values())}; were their errors caught?"
             raise UnplayedRecordsError(
-                f"{len(unplayed)} records of {self.locator} were not played: {named}{more}", count=len(unplayed)
+                f"{len(unplayed)} records of {self.locator} were not played: {named}{more}",
+                count=len(unplayed),
+                hint=hint,
             )
 
     def _close(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._pid != os.getpid():
+            return
         with self._lock:
-            if self._closed or self._pid != os.getpid():
+            if self._closed:
                 return
             self._closed = True
         try:
             if self._sink is not None:
                 try:
                     self._sink.finish()
+                except ReplaypackError as problem:
+                    if error is None:
+                        raise
+                    # The error that ended the block matters more.
+                    error.add_note(f"replaypack: {problem}")
                 finally:
                     self._sink.recorder.__exit__(kind, error, trace)
         finally:
@@ -479,7 +368,6 @@ class ReplaySession:
     # One call
 
     def _begin(self, kind: str, identity: Any, name: str | None) -> Record | Capture | None:
-        """What to do for a call: give the answer of a record, or make it and capture it, or (None) just make it."""
         if not self._ready or self._closed or self._pid != os.getpid():
             if self._mode is ReplayMode.LIVE:
                 return None
@@ -500,7 +388,7 @@ class ReplaySession:
         if self._sink is None:
             return None
         if name is None:
-            name = _name_in(identity, "name") or _name_in(identity, "model")
+            name = name_of(identity)
         return self._sink.begin(kind, identity, name, scope)
 
     async def _abegin(self, kind: str, identity: Any, name: str | None) -> Record | Capture | None:
@@ -517,10 +405,13 @@ class ReplaySession:
         if policy is ReplayFallback.LAST and (last := cursor.last(key, scope)) is not None:
             return last
         if name is None:
-            name = _name_in(identity, "name") or _name_in(identity, "model")
+            name = name_of(identity)
         if policy is ReplayFallback.LIVE:
             return self._live_sink().begin(kind, identity, name, scope)
-        raise self._mismatch(kind, identity, name, key, scope, recorded)
+        with self._lock:
+            misses = self._misses[key, scope] = self._misses.get((key, scope), 0) + 1
+        explanation = self._explain(kind, identity, name, scope, key)
+        raise mismatch(cursor.recording, explanation, recorded=recorded, asked=recorded + misses)
 
     def _live_sink(self) -> Sink:
         with self._lock:
@@ -529,42 +420,19 @@ class ReplaySession:
                 self._sink = Sink(self._source.extend(), flags=("live_fallback",))
             return self._sink
 
-    def _mismatch(
-        self, kind: str, identity: Any, name: str | None, key: bytes, scope: str | None, recorded: int
-    ) -> ReplayMismatch:
-        recording = self.recording
-        with self._lock:
-            misses = self._misses[key, scope] = self._misses.get((key, scope), 0) + 1
-        call = f"{kind} call{f' {name!r}' if name is not None else ''}{f' in scope {scope!r}' if scope else ''}"
-        hint = None
-        reason: Literal["missing", "exhausted", "unanswerable"] = "missing"
-        explanation: Explanation | None = None
-        if recorded:
-            reason = "exhausted"
-            what = f"recorded {_times(recorded)}, and asked for {_times(recorded + misses)}"
-            hint = "on_exhausted='last' or 'live' would answer it"
-        elif recording.lookup_digest(key, scope=scope) is not None:
-            reason = "unanswerable"
-            what = "recorded, but was interrupted, or its stream was not read to the end"
-            hint = "answer_truncated=True would replay what was read of a stream"
-        else:
-            what = "never recorded"
-            if recording.count_keys([key])[0]:
-                hint = "it was, in other scopes"
-            explanation = _explain(recording, kind, identity, near=self._position)
-        if recording.state != "sealed":
-            hint = f"{hint + '; ' if hint else ''}the recording is {recording.state}: the recorded run did not finish"
-        return ReplayMismatch(
-            f"this {call} was {what}: {recording.locator}, key {key.hex()[:12]}…",
-            kind=kind,
-            key=key.hex(),
+    def _explain(self, kind: str, identity: Any, name: str | None, scope: str | None, key: bytes) -> Explanation:
+        from .mismatch import explain  # only what went wrong needs it
+
+        assert self._cursor is not None
+        return explain(
+            self._cursor.recording,
+            kind,
+            identity,
             name=name,
             scope=scope,
-            recorded=recorded,
-            asked=recorded + misses,
-            reason=reason,
-            explanation=explanation,
-            hint=hint,
+            near=self._position,
+            played=self._cursor.played(key, scope),
+            answers=self._answers,
         )
 
     def _answers(self, record: Record) -> bool:
@@ -573,58 +441,8 @@ class ReplaySession:
             return False
         return self._answer_truncated or not row.flags & _TRUNCATED
 
-    def _answer(self, record: Record, returns: Any) -> Any:
-        convert = converter(returns)
-        row = record.row
-        if row.attributes is not None and (stream := is_stream(record)) is not None:
-            return (aplay if stream == "async" else play)(record, convert, timed=self._timed)
-        if row.status:
-            raise rebuild(record.error or {})
-        return record.response if convert is None else convert(record.response)
-
-    def _outcome(self, capture: Capture, result: Any, returns: Any) -> Any:
-        convert = converter(returns)
-        cls = type(result)
-        if cls not in PLAIN:
-            if hasattr(cls, "__anext__"):
-                return atee(capture, result, convert)
-            if hasattr(cls, "__next__"):
-                return tee(capture, result, convert)
-            if hasattr(cls, "__await__"):
-                if hasattr(result, "close"):
-                    result.close()
-                raise UsageError("the call returned something to be awaited", hint="use acall, atool or amodel")
-        plain = capture.returned(result)
-        return plain if convert is None else convert(plain)
-
 
 _TRUNCATED = FLAGS["truncated"]
-
-
-def _explain(recording: Recording, kind: str, identity: Any, *, near: int) -> Explanation:
-    from .mismatch import explain
-
-    return explain(recording, kind, identity, near=near)
-
-
-def _tool_identity(name: str, args: Any) -> dict[str, Any]:
-    if not isinstance(name, str) or not name:
-        raise UsageError("a tool has a name, which is text")
-    return {"name": name, "args": args}
-
-
-def _model_identity(identity: str | Mapping[str, Any], request: Any) -> dict[str, Any]:
-    if isinstance(identity, str):
-        return {"model": identity, "request": request}
-    check_type("identity", identity, Mapping, "the name of a model, or a mapping of it and the options")
-    if "model" not in identity or "request" in identity:
-        raise UsageError("the identity of a model call has the entry 'model', and no entry 'request'")
-    return {**identity, "request": request}
-
-
-def _name_in(identity: Any, entry: str) -> str | None:
-    name = identity.get(entry) if type(identity) is dict else None
-    return name if type(name) is str else None
 
 
 def _member(enum: type[_E], label: str, value: str) -> _E:
@@ -644,7 +462,3 @@ def _silent_kinds(kinds: Mapping[str, bool] | None) -> frozenset[str]:
         if not answers:
             silent.add(str(kind))
     return frozenset(silent)
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"
