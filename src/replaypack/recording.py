@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time as _time
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 from ._arguments import check_number, check_text, check_type, names_of
+from ._read import ladder
 from ._read.cache import Cache
 from ._read.index import Found, Index
 from ._read.packs import Frame, PackReader
@@ -361,6 +362,31 @@ class Recording:
         self._read_near()
         [found] = self._index.counts([key[:16] + discriminator(scope)])
         return found
+
+    def latest(self, key: bytes, scopes: Sequence[str | None]) -> Record | None:
+        """The last record of a key (32 bytes) in the first of several scopes that has one, its response loaded.
+
+        However many scopes: one page of the key table, one record frame, as a `lookup`.
+        """
+        self._read_near()
+        found = ladder.latest(self._index, key, scopes)
+        if found is None:
+            return None
+        record = Record(self, found)
+        record.response  # noqa: B018
+        return record
+
+    def of_key(self, key: bytes) -> Iterator[Record]:
+        """Yield the records of a key (32 bytes) in all scopes, those of one scope together."""
+        self._read_near()
+        return (Record(self, found) for found in ladder.of_key(self._index, key))
+
+    def repeated(self) -> Iterator[list[int]]:
+        """Yield the sequence numbers of the records of each key and scope that has more than one, in order.
+
+        Reads the key table once, and no record.
+        """
+        return ladder.repeated(self._index)
 
     def record(self, seq: int) -> Record:
         """Return the record with sequence number ``seq``; raises `UsageError` where there is none."""
