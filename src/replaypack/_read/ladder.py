@@ -7,18 +7,56 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from replaypack.format.row import discriminator
-from replaypack.format.table import KEYS, lower_bound, unpack_key
+from replaypack.format.table import KEYS, KeyPage, lower_bound, unpack_key
 
 from .index import Found, Index, SegmentIndex, _after
 
 __all__ = ["latest", "of_key", "repeated"]
 
 
+#: Entries of a key that are looked through one by one; where there are more, each scope is searched for.
+_FEW = 64
+
+
 def latest(index: Index, key: bytes, scopes: Sequence[str | None]) -> Found | None:
     """The last record of a key in the first of several scopes that has one.
 
-    The pages where the runs end are read together: one a segment, nearly always. Then one record frame.
+    One page a segment, nearly always, all read together; then one record frame.
     """
+    few = _few(index, key[:16])
+    if few is not None:
+        for scope in scopes if few else ():
+            if (place := few.get(discriminator(scope))) is not None:
+                segment, page, at = place
+                entry = unpack_key(page.rows, at)
+                record = index.record(segment, entry, page.frame_of(entry.seq))
+                if record.row.key != key or record.row.scope != scope:
+                    break  # two share the truncated digests
+                return record
+        else:
+            return None
+    return _searched(index, key, scopes)
+
+
+def _few(index: Index, key: bytes) -> dict[bytes, tuple[SegmentIndex, KeyPage, int]] | None:
+    """The last place of each discriminator of a key (16 bytes); None where there are many, or on several pages."""
+    wanted = [(segment, root.page_of(key)) for segment in index.segments if (root := segment.root(KEYS)).count]
+    found: dict[bytes, tuple[SegmentIndex, KeyPage, int]] = {}
+    for (segment, number), page in zip(wanted, index.key_pages(wanted), strict=True):
+        rows = page.rows
+        at = lower_bound(rows, KEYS.width, key) * KEYS.width
+        stop = at + _FEW * KEYS.width
+        while rows[at : at + 16] == key:
+            if at == stop:
+                return None
+            found[rows[at + 16 : at + 24]] = (segment, page, at)
+            at += KEYS.width
+        if at >= len(rows) and number + 1 < len(segment.root(KEYS).fences):
+            return None
+    return found
+
+
+def _searched(index: Index, key: bytes, scopes: Sequence[str | None]) -> Found | None:
     prefixes = [key[:16] + discriminator(scope) for scope in scopes]
     index.key_pages(list(dict.fromkeys(page for prefix in prefixes for page in _pages(index, prefix))))
     for prefix, scope in zip(prefixes, scopes, strict=True):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import chain, islice
 from types import TracebackType
 from typing import Any, Literal, Self, overload
@@ -186,7 +187,7 @@ class ArchivedReplayStore(ReplayStore):
                         del rungs[number:]
                         break
         record = self._recording.latest(_digest(key.outer), [_scope(rung) for rung in rungs]) if rungs else None
-        return fresh if record is None else pair_of(record, self._recording)
+        return fresh if record is None else pair_of(record, self._recording, key.outer)
 
     def _has(self, key: ReplayKey) -> bool:
         return key.outer in self._fresh or self._recording.count(KIND, _identity(key.outer)) > 0
@@ -323,22 +324,27 @@ def policy_of(recording: Recording) -> MissPolicy:
         raise ReplayPersistenceError(f"{recording.locator}: in its metadata {error.message}") from None
 
 
-def pair_of(record: Record, recording: Recording) -> Pair:
-    """The key and the entry that a record holds. Raises `ReplayPersistenceError` where it holds none."""
-    key = _key_of(record, recording)
+def pair_of(record: Record, recording: Recording, outer: Outer | None = None) -> Pair:
+    """The key and the entry that a record holds; ``outer`` where that is what it was found by.
+
+    Raises `ReplayPersistenceError` where it holds none.
+    """
+    key = _key_of(record, recording, outer)
     try:
         return key, ReplayEntry.model_validate(record.response)
     except ReplayValueError as error:
         raise ReplayPersistenceError(f"record {record.seq} of {recording.locator}: {error.message}") from None
 
 
-def _key_of(record: Record, recording: Recording) -> ReplayKey:
-    where = f"record {record.seq} of {recording.locator}"
+def _key_of(record: Record, recording: Recording, outer: Outer | None = None) -> ReplayKey:
     try:
         key = ReplayKey.model_validate(record.attributes)
     except ReplayValueError as error:
+        where = f"record {record.seq} of {recording.locator}"
         raise ReplayPersistenceError(f"{where} is no entry of a keyed store: {error.message}") from None
-    if record.scope != _scope(key.rung) or record.key != _digest(key.outer):
+    sound = record.key == _digest(key.outer) if outer is None else outer == key.outer
+    if not sound or record.scope != _scope(key.rung):
+        where = f"record {record.seq} of {recording.locator}"
         raise ReplayPersistenceError(f"{where} stands under another key than it names: {key!r}")
     return key
 
@@ -365,5 +371,6 @@ def _digest(outer: Outer) -> bytes:
     return key_digest(KIND, _identity(outer))
 
 
+@lru_cache(maxsize=4096)
 def _scope(rung: Rung) -> str | None:
     return None if rung == (None, None, None) else canonical_json(list(rung)).decode()

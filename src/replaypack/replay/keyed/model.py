@@ -124,7 +124,7 @@ class Model:
         if mode != "json":
             raise ReplayValueError(f"mode is 'python' or 'json', not {mode!r}")
         try:
-            return msgspec.to_builtins(dumped, str_keys=True)  # type: ignore[no-any-return]
+            return _listed(msgspec.to_builtins(dumped, str_keys=True))  # type: ignore[no-any-return]
         except (TypeError, ValueError, RecursionError) as error:
             raise ReplayValueError(f"{type(self).__name__}: {error}") from None
 
@@ -132,6 +132,13 @@ class Model:
         """Return a copy, with the fields of ``update`` instead of its own; those are checked."""
         values = deepcopy(self.__dict__) if deep else self.__dict__
         return type(self)(**{**values, **(update or {})})
+
+
+def _listed(value: Any) -> Any:
+    """The same with lists for tuples, which msgspec leaves."""
+    if isinstance(value, dict):
+        return {key: _listed(item) for key, item in value.items()}
+    return [_listed(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _copied(value: Any) -> Any:
