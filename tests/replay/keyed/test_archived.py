@@ -103,12 +103,13 @@ def test_sealing_goes_on_reading_and_writes_no_more(archive: Archive) -> None:
 
 
 def test_a_block_that_fails_leaves_an_incomplete_recording(archive: Archive) -> None:
-    with (
-        pytest.raises(ZeroDivisionError),
-        ArchivedReplayStore(archive=archive, name="r", mode="record") as store,
-    ):
-        store.register(key(), entry("x"))
-        1 / 0  # noqa: B018
+    def fail() -> None:
+        with ArchivedReplayStore(archive=archive, name="r", mode="record") as store:
+            store.register(key(), entry("x"))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
     opened = ReplayStore.open(f"{archive.url}#r")
     assert opened.recording.state == "incomplete"
     assert trace(opened.lookup(question_id="q")) == "x"
