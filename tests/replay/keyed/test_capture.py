@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from enum import Enum
+from enum import StrEnum
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,7 +24,7 @@ from .contract import trace
 from .corpus import karenina_file
 
 
-class Category(str, Enum):
+class Category(StrEnum):
     CONTENT = "content"
     TIMEOUT = "timeout"
 

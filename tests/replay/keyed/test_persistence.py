@@ -174,7 +174,7 @@ def test_values_that_json_has_not_are_refused(tmp_path: Path, value: object) -> 
     path = tmp_path / "replay.json"
     path.write_text("old")
     store = ReplayStore(entries=[(key(), entry("x")), (key("bad"), entry("x", agent_metrics={"v": value}))])
-    with pytest.raises(ReplayPersistenceError, match="entry 1, .*'bad'"):
+    with pytest.raises(ReplayPersistenceError, match=r"entry 1, .*'bad'"):
         store.save(path)
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["replay.json"]
