@@ -81,7 +81,7 @@ def run(*, quick: bool = False) -> list[Row]:
             f"register + lookup of {count:,} keyed entries, in memory",
             f"{ratio:.0f} × a plain dict",
             "linear",
-            f"{memory / count * 1e6:.0f} µs for both, each lookup down the ladder; 4 × the entries take {growth:.1f} ×; "
+            f"{memory / count * 1e6:.0f} µs for both, each lookup down the ladder; 4 × the entries: {growth:.1f} ×; "
             f"median of {rounds} interleaved rounds",
         )
     ]

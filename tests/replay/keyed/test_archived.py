@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import pickle
 import subprocess
 import sys
 import threading
@@ -150,6 +151,15 @@ def test_hosts_may_copy_their_configuration_deeply(archive: Archive) -> None:
     config = copy.deepcopy({"replay_store": store})
     assert config["replay_store"] is store
     assert copy.copy(store) is store
+
+
+def test_a_store_goes_to_other_processes(archive: Archive) -> None:
+    ReplayStore(entries=[(key(), entry("x"))]).save_to(archive, "r")
+    store = ReplayStore.open(f"{archive.url}#r", miss_policy="strict")
+    other = pickle.loads(pickle.dumps(store))
+    assert (other.miss_policy, trace(other.lookup(question_id="q"))) == ("strict", "x")
+    with pytest.raises(UsageError, match="another process"):
+        pickle.dumps(ArchivedReplayStore(archive=archive, name="r"))
 
 
 def test_other_records_of_the_recording_are_no_entries(archive: Archive) -> None:

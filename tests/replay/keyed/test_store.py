@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
+import pickle
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -37,6 +39,16 @@ def test_the_list_of_entries_is_the_callers_own() -> None:
     store = ReplayStore(entries=[(key(), entry("1"))])
     store.entries.clear()  # type: ignore[attr-defined]
     assert len(store.entries) == 1
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda store: pickle.loads(pickle.dumps(store))])
+def test_stores_are_copied_and_pickled(copied: Callable[[ReplayStore], ReplayStore]) -> None:
+    store = ReplayStore(miss_policy="strict", entries=[(key("a"), entry("1")), (key("a"), entry("2"))])
+    other = copied(store)
+    assert (other.miss_policy, other.entries) == (store.miss_policy, store.entries)
+    other.register(key("b"), entry("3"))
+    assert trace(other.lookup(question_id="a")) == "2"
+    assert not store.has_any_for(question_id="b")
 
 
 TEXT = "What is X, in short?"

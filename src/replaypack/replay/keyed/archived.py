@@ -36,6 +36,8 @@ KIND = "trace"
 _METADATA = "replay_store"
 #: Entries that were registered and may not be published yet are kept up to this number and these bytes.
 _FRESH, _FRESH_BYTES = 4096, 16 << 20
+#: Records that are read to say what there is besides what was asked.
+_EXPLAINED = 16
 
 
 class ArchivedReplayStore(ReplayStore):
@@ -70,6 +72,7 @@ class ArchivedReplayStore(ReplayStore):
         if miss_policy is not None:
             check_policy(miss_policy)
         revision = None
+        self._source = (locator, storage_options) if mode == "replay" and not options else None
         self._owned: Archive | None = None
         if locator is not None:
             url, name, revision = parse_locator(locator)
@@ -103,7 +106,7 @@ class ArchivedReplayStore(ReplayStore):
     def of(cls, recording: Recording, *, miss_policy: MissPolicy | None = None) -> Self:
         """The store that a recording which is open already holds. It stays open when the store is closed."""
         store = cls.__new__(cls)
-        store._owned = store._recorder = None
+        store._owned = store._recorder = store._source = None
         store._fresh, store._fresh_count, store._fresh_bytes = {}, 0, 0
         store._write_lock = threading.Lock()
         store._recording = recording
@@ -120,6 +123,12 @@ class ArchivedReplayStore(ReplayStore):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        locator, options = self._source or (None, None)
+        if locator is None:
+            raise UsageError("only a store that was opened for reading by its locator can go to another process")
+        return _reopen, (type(self), locator, self.miss_policy, options)
 
     def __enter__(self) -> Self:
         return self
@@ -194,8 +203,12 @@ class ArchivedReplayStore(ReplayStore):
 
     def _registered(self, key: ReplayKey) -> Iterator[ReplayKey]:
         fresh = [pair[0] for pair in list(self._fresh.get(key.outer, {}).values())]
-        published = (pair_of(record, self._recording)[0] for record in self._recording.of_key(_digest(key.outer)))
-        return iter(dict.fromkeys(islice(chain(fresh, published), 100)))
+        records = islice(self._recording.of_key(_digest(key.outer)), _EXPLAINED)
+        seen = set()
+        for other in chain(fresh, (_key_of(record, self._recording, key.outer) for record in records)):
+            if other not in seen:
+                seen.add(other)
+                yield other
 
     # Writing
 
@@ -205,7 +218,9 @@ class ArchivedReplayStore(ReplayStore):
             raise UsageError(f"{self.locator} is open for reading", hint='open it with mode="append"')
         with self._write_lock:
             place = self._fresh.get(key.outer, {})
-            before = key.rung in place or self._recording.count_scoped(_digest(key.outer), _scope(key.rung)) > 0
+            before = key.rung in place
+            if not before and len(self._recording):
+                before = self._recording.count_scoped(_digest(key.outer), _scope(key.rung)) > 0
             _append(recorder, key, entry)
             # As it will be read again: plain data, and nobody else's.
             encoded = values.encode(entry.__dict__)
@@ -293,6 +308,12 @@ class Entries(Sequence[Pair]):
                         later.add(key)
             self._left_out = sorted(left_out)
         return self._left_out
+
+
+def _reopen(
+    cls: type[ArchivedReplayStore], locator: str, miss_policy: MissPolicy, options: Mapping[str, Any] | None
+) -> ArchivedReplayStore:
+    return cls(locator, miss_policy=miss_policy, storage_options=options)
 
 
 def record_entries(

@@ -67,6 +67,13 @@ class ReplayStore:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {len(self.entries)} entries, {self.miss_policy}>"
 
+    # A lock is neither copied nor pickled: hosts copy their configuration deeply, and send it to other processes.
+    def __getstate__(self) -> dict[str, Any]:
+        return {"miss_policy": self._miss_policy, "entries": list(self._pairs.values())}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        ReplayStore.__init__(self, **state)
+
     @property
     def miss_policy(self) -> MissPolicy:
         """``"fall_through"`` or ``"strict"``."""
