@@ -15,7 +15,9 @@ __all__ = [
     "ArchiveError",
     "CanonicalizationError",
     "ConflictError",
+    "ExportError",
     "FormatError",
+    "ImportFormatError",
     "InvalidLocatorError",
     "InvalidNameError",
     "JournalError",
@@ -257,6 +259,18 @@ class JournalError(ArchiveError, OSError):
     code = "archive.journal_failed"
 
 
+class ImportFormatError(ReplaypackError, ValueError):
+    """A file of another program is not what its format says, or is of a version that is not known."""
+
+    code = "import.malformed"
+
+
+class ExportError(ReplaypackError, ValueError):
+    """A recording holds what the format asked for cannot say."""
+
+    code = "export.failed"
+
+
 class ReplayValueError(ReplaypackError, ValueError):
     """A keyed store was given what it cannot have: a field of the wrong type, an unknown policy, no targets, …"""
 
@@ -279,7 +293,7 @@ class ReplayMissError(ReplaypackError, LookupError):
         self.registered = registered
 
 
-class ReplayPersistenceError(ReplaypackError, ValueError):
+class ReplayPersistenceError(ImportFormatError):
     """A file is no replay store of a version that is known, or a store cannot be written as one."""
 
     code = "replay.persistence"

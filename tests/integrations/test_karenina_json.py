@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from replaypack import Archive, ReplayEntry, ReplayKey, ReplayPersistenceError, ReplayStore
-from replaypack.errors import RecordingNotFoundError, UsageError
+from replaypack import Archive, ReplayEntry, ReplayKey, ReplayStore
+from replaypack.errors import ExportError, ImportFormatError, RecordingNotFoundError, UsageError
 from replaypack.integrations import karenina_json
 from tests.replay.keyed.corpus import karenina_directory, karenina_file
 
@@ -55,7 +55,7 @@ def test_a_file_with_a_fault_records_nothing(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     path.write_text(json.dumps({"version": 1, "entries": [ITEM, {}]}))
     archive = Archive(tmp_path / "archive")
-    with pytest.raises(ReplayPersistenceError, match="/entries/1"):
+    with pytest.raises(ImportFormatError, match="/entries/1"):
         karenina_json.load(path, archive, "r")
     with pytest.raises(RecordingNotFoundError):
         archive.open("r")
@@ -71,6 +71,10 @@ def test_dump_says_what_it_left_out(tmp_path: Path) -> None:
     assert summary.records == 1
     assert [note.split(" were")[0].split(" are")[0] for note in summary.notes] == ["1 records", "1 entries"]
     assert ReplayStore.load(tmp_path / "run.json").entries == entries[1:]
+    with archive.recorder("r", if_exists="append") as recorder:
+        recorder.append(kind="trace", identity="no entry", response=1)
+    with pytest.raises(ExportError, match="record 3 of"):
+        karenina_json.dump(archive.open("r"), tmp_path / "run.json")
     with pytest.raises(UsageError, match="no such option"):
         karenina_json.dump(archive.open("r"), tmp_path / "run.json", bogus=1)
 

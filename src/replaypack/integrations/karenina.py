@@ -60,5 +60,5 @@ def import_captures(
 def export_captures(
     recording: Recording, path: str | os.PathLike[str], *, miss_policy: MissPolicy | None = None
 ) -> Summary:
-    """Write a recording as a file for ``karenina verify --replay``. Raises `ReplayPersistenceError`."""
+    """Write a recording as a file for ``karenina verify --replay``. Raises `ExportError`."""
     return karenina_json.dump(recording, Path(path), miss_policy=miss_policy)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from replaypack.archive import Archive
-from replaypack.errors import UsageError
+from replaypack.errors import ExportError, ReplayPersistenceError, UsageError
 from replaypack.recording import Recording
 from replaypack.replay.keyed import ArchivedReplayStore, MissPolicy
 from replaypack.replay.keyed.archived import KIND, record_entries
@@ -34,7 +34,7 @@ def load(
     path: Path, archive: Archive, recording: str, *, miss_policy: MissPolicy | None = None, **options: Any
 ) -> Summary:
     """Record the entries of a file, in their order. ``miss_policy`` instead of the one in the file; ``options`` go to
-    `Archive.recorder`. Raises `ReplayPersistenceError`, before anything is recorded."""
+    `Archive.recorder`. Raises `ReplayPersistenceError`, an `ImportFormatError`, before anything is recorded."""
     document = read(path, miss_policy=miss_policy)
     record_entries(document.entries, archive, recording, miss_policy=document.miss_policy, **options)
     notes = [f"left out, as a replay store has no place for it: {pointer}" for pointer in document.ignored]
@@ -47,12 +47,16 @@ def load(
 def dump(recording: Recording, path: Path, *, miss_policy: MissPolicy | None = None, **options: Any) -> Summary:
     """Write the entries of a recording, atomically. ``miss_policy`` instead of the one the recording notes.
 
-    Raises `ReplayPersistenceError` for values that JSON has not, `UsageError` for other options.
+    Raises `ExportError` for records that are no entries and for values that JSON has not, `UsageError` for other
+    options.
     """
     if options:
         raise UsageError(f"{', '.join(sorted(options))}: the format {name} has no such option")
-    store = ArchivedReplayStore.of(recording, miss_policy=miss_policy)
-    count = write(store.entries, store.miss_policy, path)
+    try:
+        store = ArchivedReplayStore.of(recording, miss_policy=miss_policy)
+        count = write(store.entries, store.miss_policy, path)
+    except ReplayPersistenceError as error:
+        raise ExportError(error.message, hint=error.hint) from error
     notes = []
     if others := len(recording) - recording.count(KIND):
         notes.append(f"{others} records are no entries of a replay store and were left out")
