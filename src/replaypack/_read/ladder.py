@@ -6,6 +6,7 @@ import heapq
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from replaypack.errors import FormatError
 from replaypack.format.row import discriminator
 from replaypack.format.table import KEYS, KeyPage, lower_bound, unpack_key
 
@@ -128,6 +129,8 @@ def repeated(index: Index) -> Iterator[list[int]]:
     merged = heapq.merge(*(_rows(index, segment) for segment in index.segments))
     for _, run in groupby(merged, key=lambda row: row[:24]):
         numbers = [unpack_key(row).seq for row in run]
+        if numbers[-1] >= index.end:
+            raise FormatError(f"the table keys names record {numbers[-1]} of {index.end}", where="keys")
         if len(numbers) > 1:
             yield numbers
 

@@ -35,10 +35,16 @@ def test_entries_given_to_the_constructor_are_indexed_and_all_kept() -> None:
         ReplayStore(miss_policy="never")  # type: ignore[arg-type]
 
 
-def test_the_list_of_entries_is_the_callers_own() -> None:
-    store = ReplayStore(entries=[(key(), entry("1"))])
-    store.entries.clear()  # type: ignore[attr-defined]
-    assert len(store.entries) == 1
+def test_entries_are_changed_by_register_alone() -> None:
+    store = ReplayStore(entries=[(key("a"), entry("1"))])
+    before = store.entries
+    with pytest.raises(AttributeError):
+        before.append((key("b"), entry("2")))  # type: ignore[attr-defined]
+    store.register(key("b"), entry("2"))
+    assert (len(before), len(store.entries)) == (1, 2)
+    assert store.entries is store.entries
+    assert store.entries != [(key("a"), entry("1"))]
+    assert repr(before) == repr([(key("a"), entry("1"))])
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda store: pickle.loads(pickle.dumps(store))])

@@ -26,7 +26,7 @@ from replaypack.recording import Record, Recording
 
 from .entry import ReplayEntry
 from .key import Outer, ReplayKey, Rung, ladder
-from .store import MissPolicy, Pair, ReplayStore, check_policy
+from .store import MissPolicy, Pair, Pairs, ReplayStore, check_policy
 
 __all__ = ["KIND", "ArchivedReplayStore", "Entries", "pair_of", "policy_of", "record_entries"]
 
@@ -243,7 +243,7 @@ class ArchivedReplayStore(ReplayStore):
         self._fresh_count = self._fresh_bytes = 0
 
 
-class Entries(Sequence[Pair]):
+class Entries(Pairs):
     """The pairs of a recording in order, each read when it is touched.
 
     What was registered again later is left out. Which those are is found by one pass over the key table, without the
@@ -266,18 +266,11 @@ class Entries(Sequence[Pair]):
             if record.seq not in left_out:
                 yield pair_of(record, self._recording)
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Sequence):
-            return NotImplemented
-        return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
-
-    __hash__ = None  # type: ignore[assignment]
-
     @overload
     def __getitem__(self, index: int) -> Pair: ...
     @overload
-    def __getitem__(self, index: slice) -> list[Pair]: ...
-    def __getitem__(self, index: int | slice) -> Pair | list[Pair]:
+    def __getitem__(self, index: slice) -> Sequence[Pair]: ...
+    def __getitem__(self, index: int | slice) -> Pair | Sequence[Pair]:
         if isinstance(index, slice):
             return [self[number] for number in range(*index.indices(len(self)))]
         number = index if index >= 0 else index + len(self)

@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args, overload
 
 from replaypack.errors import ReplayMissError, ReplayValueError
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from .archived import ArchivedReplayStore
 
-__all__ = ["MissPolicy", "Pair", "ReplayStore", "check_policy"]
+__all__ = ["MissPolicy", "Pair", "Pairs", "ReplayStore", "check_policy"]
 
 logger = logging.getLogger("replaypack.replay")
 
@@ -36,6 +36,36 @@ def check_policy(policy: Any) -> MissPolicy:
     if policy not in get_args(MissPolicy):
         raise ReplayValueError(f"miss_policy is 'fall_through' or 'strict', not {policy!r}")
     return policy  # type: ignore[no-any-return]
+
+
+class Pairs(Sequence[Pair]):
+    """Pairs of key and entry that can be read and not be changed; equal to any sequence of the same."""
+
+    def __init__(self, pairs: Sequence[Pair]) -> None:
+        self._pairs = pairs
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    @overload
+    def __getitem__(self, index: int) -> Pair: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Pair]: ...
+    def __getitem__(self, index: int | slice) -> Pair | Sequence[Pair]:
+        return self._pairs[index]
+
+    def __iter__(self) -> Iterator[Pair]:
+        return iter(self._pairs)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence):
+            return NotImplemented
+        return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(self._pairs)
 
 
 class ReplayStore:
@@ -60,6 +90,7 @@ class ReplayStore:
         # Pairs by their own identity, in order of registration; and, by place, those that lie at it, the last answers.
         self._pairs: dict[int, Pair] = {}
         self._places: dict[Outer, dict[Rung, tuple[Pair, ...]]] = {}
+        self._listed: Pairs | None = None
         self._lock = threading.Lock()
         for key, entry in entries:
             self._add(ReplayKey.model_validate(key), ReplayEntry.model_validate(entry))
@@ -85,8 +116,11 @@ class ReplayStore:
 
     @property
     def entries(self) -> Sequence[Pair]:
-        """The pairs of key and entry, in order of registration: a list of its own."""
-        return list(self._pairs.values())
+        """The pairs of key and entry, in order of registration, as they are now; `register` changes them."""
+        with self._lock:
+            if self._listed is None:
+                self._listed = Pairs(list(self._pairs.values()))
+            return self._listed
 
     # Registering and looking up
 
@@ -210,6 +244,7 @@ class ReplayStore:
     def _add(self, key: ReplayKey, entry: ReplayEntry, before: tuple[Pair, ...] | None = None) -> None:
         place = self._places.setdefault(key.outer, {})
         pair = (key, entry)
+        self._listed = None
         self._pairs[id(pair)] = pair
         place[key.rung] = (*(place.get(key.rung, ()) if before is None else before), pair)
 
