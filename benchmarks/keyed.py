@@ -66,6 +66,25 @@ def _memory(pairs: list[Pair]) -> None:
     _look_up(store, pairs)
 
 
+def _archived(archive: Archive, pairs: list[Pair], fewer: list[Pair], rounds: int) -> tuple[float, float, float, float]:
+    """Seconds to register and seal, and to look up, and how both grow from ``fewer`` to ``pairs``."""
+    times = []
+    for number in range(rounds):
+        for chosen in (fewer, pairs):
+            name = f"{len(chosen)}-{number}"
+            store = ArchivedReplayStore(archive=archive, name=name, mode="record")
+            register = _timed(lambda store=store, chosen=chosen: (_register(store, chosen), store.seal()))
+            opened = ArchivedReplayStore(archive=archive, name=name)
+            times.append((register, _timed(lambda opened=opened, chosen=chosen: _look_up(opened, chosen))))
+    less, all_ = times[::2], times[1::2]
+    return (
+        median(register for register, _ in all_),
+        median(look for _, look in all_),
+        median(more[0] / few[0] for more, few in zip(all_, less, strict=True)),
+        median(more[1] / few[1] for more, few in zip(all_, less, strict=True)),
+    )
+
+
 def run(*, quick: bool = False) -> list[Row]:
     """The rows of the table."""
     count, rounds = (2_000, 3) if quick else (20_000, 5)
@@ -86,14 +105,7 @@ def run(*, quick: bool = False) -> list[Row]:
         )
     ]
     with scratch() as directory, Archive(directory) as archive:
-        archived = []
-        for size, name in ((len(fewer), "fewer"), (count, "all")):
-            chosen = pairs[:size]
-            store = ArchivedReplayStore(archive=archive, name=name, mode="record")
-            register = _timed(lambda store=store, chosen=chosen: (_register(store, chosen), store.seal()))
-            opened = ArchivedReplayStore(archive=archive, name=name)
-            archived.append((register, _timed(lambda opened=opened, chosen=chosen: _look_up(opened, chosen))))
-        (less_register, less_look), (register, look) = archived
+        register, look, register_growth, look_growth = _archived(archive, pairs, fewer, rounds)
         plain = median(plain for _, plain, _ in times)
         note(f"keyed: archive {register / count * 1e6:.1f} us to register, {look / count * 1e6:.1f} us to look up")
         rows.append(
@@ -102,8 +114,8 @@ def run(*, quick: bool = False) -> list[Row]:
                 f"{(register + look) / plain:.0f} × a plain dict",
                 "linear",
                 f"{register / count * 1e6:.0f} µs to register (sealed and on the disk), {look / count * 1e6:.0f} µs to "
-                f"look up (read and checked); 4 × the entries take {register / less_register:.1f} × and "
-                f"{look / less_look:.1f} ×",
+                f"look up (read and checked); 4 × the entries: {register_growth:.1f} × and {look_growth:.1f} ×; "
+                f"median of {rounds} interleaved rounds",
             )
         )
     return rows
