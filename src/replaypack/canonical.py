@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -80,7 +81,7 @@ class _NotFinite(Exception):
     """A NaN or an infinity; the caller does not know where."""
 
 
-def _keys_need_care(keys: set[Any]) -> bool:
+def _keys_need_care(keys: Collection[Any]) -> bool:
     """Whether the C encoder may order ``keys`` wrongly (it sorts by code point), or one looks like the bytes marker."""
     text = "".join(keys)
     if "$" in text and any(map(_BYTES_MARKER.match, keys)):

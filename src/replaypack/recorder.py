@@ -165,9 +165,11 @@ class Recorder:
         prepared = prepare(kind, identity, key, name, request, response, error, scope, status, flags, attributes)
         if salt is not None and (type(salt) is not bytes or len(salt) != 8):
             raise UsageError("a salt is 8 bytes")
-        check_number("start", start, "nanoseconds since the epoch, an integer")
-        check_number("duration", duration, "nanoseconds, an integer")
-        if start is None:
+        if duration is not None:
+            check_number("duration", duration, "nanoseconds, an integer")
+        if start is not None:
+            check_number("start", start, "nanoseconds since the epoch, an integer")
+        else:
             start = max(0, time.time_ns() - (duration or 0))
         self._worker.wait_for_room()
         with self._lock:
@@ -194,7 +196,9 @@ class Recorder:
         if starts_frame:
             splitter.begin_frame()
             splitter.inlines.begin_frame(INLINE_SPACE + self._inlines)
-        recipes = b"".join([encode_ops(splitter.recipe(pieces)) for pieces in p.recipes])
+        recipes = b""
+        for pieces in p.recipes:
+            recipes += encode_ops(splitter.recipe(pieces))
         row = encode_row(
             Row(
                 seq,

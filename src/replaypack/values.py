@@ -254,14 +254,23 @@ def encode_pieces(value: object, *, census: Census | None = None) -> list[bytes]
     """
     if census is None:
         census = survey(value)
-    value = census.value
-    if type(value) not in _CONTAINERS:
+    if type(census.value) not in _CONTAINERS:
         return [_encode(census)]
-    if census.count <= _MANY:
-        whole = _encode(census)
-        if len(whole) < _WHOLE:
-            return [whole]
-    if census.low >= _MIN_INT and census.high <= _MAX_INT:
+    return _pieces(census)
+
+
+def _pieces(census: Census) -> list[bytes]:
+    value = census.value
+    fits = census.low >= _MIN_INT and census.high <= _MAX_INT
+    if fits and census.count <= _MANY:
+        # What most payloads are.
+        try:
+            whole = _encode_c(value)
+            if len(whole) < _WHOLE:
+                return [whole]
+        except (UnicodeEncodeError, RecursionError):
+            pass
+    if fits:
         try:
             return _cut_whole(value, _encode_c)
         except (UnicodeEncodeError, RecursionError):
@@ -377,6 +386,8 @@ def _payload(value: object, census: Census | None, *, cut: bool) -> tuple[int, l
     if census is None:
         census = survey(value)
     plain = census.value
+    if type(plain) in _CONTAINERS:
+        return ENCODING_STRUCTURED, _pieces(census) if cut else [_encode(census)]
     if type(plain) is bytes:
         return ENCODING_BYTES, [plain]
     if type(plain) is str:
@@ -384,7 +395,7 @@ def _payload(value: object, census: Census | None, *, cut: bool) -> tuple[int, l
             return ENCODING_TEXT, [plain.encode()]
         except UnicodeEncodeError:
             pass
-    return ENCODING_STRUCTURED, encode_pieces(plain, census=census) if cut else [_encode(census)]
+    return ENCODING_STRUCTURED, [_encode(census)]
 
 
 def decode_payload(encoding: int, data: bytes | memoryview) -> Any:

@@ -67,8 +67,11 @@ def prepare(
     if kind.endswith("bytes") and not kind[:-5].strip("$") and kind != "bytes":
         # Kinds are names in the manifest's counts, and canonical JSON escapes this one.
         raise UsageError(f"{kind!r} cannot be a kind")
-    for label, text in (("kind", kind), ("name", name), ("scope", scope)):
-        _check_text(label, text)
+    _check_text("kind", kind)
+    if name is not None:
+        _check_text("name", name)
+    if scope is not None:
+        _check_text("scope", scope)
     if (identity is ABSENT) == (key is None):
         raise UsageError("give either the identity of the call or a key of your own", hint="identity=… or key=…")
     listed: list[tuple[bytes, int]] = []
@@ -94,9 +97,11 @@ def prepare(
                 identity_ref = None
             else:
                 recipes.append(pieces)
-    code = STATUSES.index(status) if status in STATUSES else None
-    if status is not None and code is None:
-        raise UsageError(f"status {status!r} is not one of {', '.join(STATUSES)}")
+    code: int | None = None
+    if status is not None:
+        if status not in STATUSES:
+            raise UsageError(f"status {status!r} is not one of {', '.join(STATUSES)}")
+        code = STATUSES.index(status)
     if error is not None:
         if response is not ABSENT:
             raise UsageError("a call has either a response or an error")
@@ -112,21 +117,27 @@ def prepare(
     else:
         response_ref, pieces = _blob(response, "/response")
         if response_ref.size < INLINE_LIMIT:
-            inline = b"".join(pieces)
+            inline = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         else:
             recipes.append(pieces)
-    if response_ref.size >= _LISTED:
+    total = response_ref.size
+    if total >= _LISTED:
         listed.append((response_ref.digest, 2))
-    total = sum(ref.size for ref in (request_ref, identity_ref, response_ref) if ref is not None)
+    if request_ref is not None:
+        total += request_ref.size
+    if identity_ref is not None:
+        total += identity_ref.size
     if total >= _MAX_BLOB:
         raise ValueEncodingError(f"{total} bytes are more than one record may have (2 GiB)", path="")
     bits = 0
-    for flag in names_of("flags", flags) or ():
+    for flag in (names_of("flags", flags) or ()) if flags != () else ():
         if flag not in FLAGS:
             raise UsageError(f"flag {flag!r} is not one of {', '.join(FLAGS)}")
         bits |= FLAGS[flag]
-    check_type("attributes", attributes, Mapping, "a mapping")
-    plain = None if attributes is None else _attributes(attributes)
+    plain: dict[str, Any] | None = None
+    if attributes is not None:
+        check_type("attributes", attributes, Mapping, "a mapping")
+        plain = _attributes(attributes)
     return Prepared(
         kind,
         name,
@@ -151,10 +162,15 @@ def _blob(value: object, where: str, census: Any = None) -> tuple[BlobRef, list[
         raise ValueEncodingError(
             str(error.args[0]).split(": ", 1)[-1], path=where + ("" if error.path == "/" else error.path)
         ) from None
-    size = sum(map(len, pieces))
+    if len(pieces) == 1:
+        whole = pieces[0]
+        size = len(whole)
+    else:
+        size = sum(map(len, pieces))
     if size >= _MAX_BLOB:
         raise ValueEncodingError(f"{size} bytes are more than a payload may have (2 GiB)", path=where)
-    whole = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    if len(pieces) != 1:
+        whole = b"".join(pieces)
     return BlobRef(digest(whole), size, encoding), pieces
 
 

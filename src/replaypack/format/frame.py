@@ -17,6 +17,10 @@ MAX_FRAME = 64 << 20
 MAX_COMPRESSED = MAX_FRAME + (MAX_FRAME >> 7) + 1024
 
 
+#: About how many bytes, at most, a frame of several sections has.
+_SECTIONS = 256 << 10
+
+
 class Compressor:
     """Makes zstd frames with content size and checksum at one level; safe to share between threads."""
 
@@ -34,6 +38,23 @@ class Compressor:
             self._local.compressor = compressor
         return compressor
 
+    def _context_of_sections(self) -> zstandard.ZstdCompressor:
+        compressor: zstandard.ZstdCompressor | None = getattr(self._local, "sections", None)
+        if compressor is None:
+            # zstd's tables for more than 128 KiB, which record frames just pass, are megabytes: in ones that stay in
+            # the processor's cache it finds the same in three quarters of the time.
+            usual = zstandard.ZstdCompressionParameters.from_level(self.level, source_size=_SECTIONS)
+            tables = {}
+            if usual.strategy <= zstandard.STRATEGY_LAZY2:
+                tables = {"hash_log": min(usual.hash_log, 17), "chain_log": min(usual.chain_log, 16)}
+            compressor = zstandard.ZstdCompressor(
+                compression_params=zstandard.ZstdCompressionParameters.from_level(
+                    self.level, source_size=_SECTIONS, write_content_size=True, write_checksum=True, **tables
+                )
+            )
+            self._local.sections = compressor
+        return compressor
+
     def __call__(self, raw: bytes | bytearray | memoryview) -> bytes:
         """Compress ``raw`` (at most `MAX_FRAME` bytes) into one frame."""
         if len(raw) > MAX_FRAME:
@@ -45,7 +66,7 @@ class Compressor:
         size = sum(map(len, parts))
         if size > MAX_FRAME:
             raise ValueError(f"a frame holds at most {MAX_FRAME} bytes, not {size}")
-        stream = self._context().compressobj(size=size)
+        stream = self._context_of_sections().compressobj(size=size)
         out = []
         for part in parts[:-1]:
             out.append(stream.compress(part))

@@ -54,12 +54,14 @@ class Entry(NamedTuple):
     inline: bytes | None
 
 
-def encode_entry(entry: Entry) -> bytes:
-    """One record by itself, as a journal has it: ``uvarint sizes (3) ‖ row ‖ recipes ‖ inline``."""
+def encode_entry(entry: Entry, before: bytes = b"", behind: bytes = b"") -> bytes:
+    """One record by itself, as a journal has it: ``uvarint sizes (3) ‖ row ‖ recipes ‖ inline``.
+
+    ``before`` and ``behind`` are put around it.
+    """
     row, recipes, inline = entry
-    if inline is None:
-        return b"".join((uvarint(len(row)), uvarint(len(recipes)), b"\0", row, recipes))
-    return b"".join((uvarint(len(row)), uvarint(len(recipes)), uvarint(len(inline) + 1), row, recipes, inline))
+    mark = b"\0" if inline is None else uvarint(len(inline) + 1)
+    return b"".join((before, uvarint(len(row)), uvarint(len(recipes)), mark, row, recipes, inline or b"", behind))
 
 
 def stored_row(row: bytes, inline: bytes | None) -> bytes:

@@ -131,7 +131,7 @@ _BLOB = Struct(">16sHIB")
 
 def pack_key(key: bytes, discriminator: bytes, seq: int) -> bytes:
     """Encode an entry of ``keys`` (30 bytes); of ``key`` the first 16 bytes are taken."""
-    return _KEY.pack(key[:16], discriminator, seq >> 32, seq & 0xFFFFFFFF)
+    return _KEY.pack(key, discriminator, seq >> 32, seq & 0xFFFFFFFF)
 
 
 def unpack_key(data: bytes, at: int = 0) -> KeyEntry:
