@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Collection
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from blake3 import blake3
@@ -18,7 +18,7 @@ from blake3 import blake3
 from replaypack._plain import SAFE_INT, Census, Path, on_fresh_stack, pointer, survey
 from replaypack.errors import CanonicalizationError
 
-__all__ = ["canonical_json", "key_digest", "key_of_canonical"]
+__all__ = ["SplitIdentity", "canonical_json", "key_digest", "key_of_canonical", "split_at"]
 
 _SPECIAL = frozenset({int, float, bytes})
 _STR_ONLY = frozenset({str})
@@ -75,6 +75,47 @@ def key_of_canonical(kind: str, canonical_identity: bytes) -> bytes:
     hasher.update(canonical_identity)
     hasher.update(b"]")
     return hasher.digest()
+
+
+class SplitIdentity(NamedTuple):
+    """The canonical JSON of ``[kind, identity]`` around the elements of one list at the top of the identity."""
+
+    before: bytes
+    behind: bytes
+
+    @staticmethod
+    def text(items: list[Any]) -> bytes:
+        """The canonical JSON of elements of that list, with commas between them; UnicodeEncodeError for surrogates."""
+        return _encode(items)[1:-1]
+
+
+def split_at(kind: str, census: Census, name: str) -> SplitIdentity | None:
+    """The canonical JSON of ``[kind, identity]`` around the elements of ``identity[name]``, a list in a map.
+
+    None where the C encoder does not print all below the entries of the map as canonical JSON has it, and nothing
+    that `canonical_json` would not give without an error.
+    """
+    value: Any = census.value
+    level = census.special_level
+    if level > 1 or not census.key_types <= _STR_ONLY or _keys_need_care(census.keys):
+        return None
+    before = [b"[%b,{" % _text(kind, None)]
+    behind = [b"]"]
+    try:
+        for key in sorted(value):
+            if key == name:
+                before.append(b"%b:[" % _encode(key))
+                continue
+            child = value[key]
+            text = _encode(_special(child) if level == 1 and type(child) in _SPECIAL else child)
+            if key < name:
+                before.append(b"%b:%b," % (_encode(key), text))
+            else:
+                behind.append(b",%b:%b" % (_encode(key), text))
+    except (_NotFinite, UnicodeEncodeError, RecursionError):
+        return None
+    behind.append(b"}]")
+    return SplitIdentity(b"".join(before), b"".join(behind))
 
 
 class _NotFinite(Exception):

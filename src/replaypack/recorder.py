@@ -14,6 +14,7 @@ import msgspec
 from ._arguments import check_number
 from ._threads import in_thread
 from ._write.base import External, Seed
+from ._write.histories import Histories
 from ._write.journal import JournalFile, journal_directory
 from ._write.literals import LARGE, LiteralStream, Splitter
 from ._write.prepare import Prepared, describe_error, prepare
@@ -70,6 +71,7 @@ class Recorder:
         self._splitter = Splitter(self._stream)
         for pieces, ranges in seed.blobs:
             self._splitter.learn(pieces, ranges)
+        self._histories = Histories()
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._salts: list[bytes] = []
@@ -162,7 +164,9 @@ class Recorder:
         local disk fails; `PublishError` where the store has failed for so long that no more fits in memory;
         `RecorderClosedError`.
         """
-        prepared = prepare(kind, identity, key, name, request, response, error, scope, status, flags, attributes)
+        prepared = prepare(
+            kind, identity, key, name, request, response, error, scope, status, flags, attributes, self._histories
+        )
         if salt is not None and (type(salt) is not bytes or len(salt) != 8):
             raise UsageError("a salt is 8 bytes")
         if duration is not None:

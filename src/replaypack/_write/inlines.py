@@ -36,6 +36,11 @@ class InlineWindow:
         if not self._frame_starts or self._frame_starts[-1] != offset:
             self._frame_starts.append(offset)
 
+    @property
+    def frames(self) -> int:
+        """How many record frames there are so far."""
+        return len(self._frame_starts)
+
     def frame_of(self, offset: int) -> int:
         """The number of the record frame that holds ``offset``, among those of this recorder."""
         return bisect_right(self._frame_starts, offset)

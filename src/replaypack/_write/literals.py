@@ -296,7 +296,10 @@ class Splitter:
         ops += found
 
     def _spread(self, ranges: Sequence[Range]) -> int:
-        """About how many frames a reader of these ranges needs."""
+        """About how many frames a reader of these ranges needs, or so few that it does not matter."""
+        frames = self.inlines.frames + self.stream.end // CUT + 1
+        if frames <= MAX_FRAMES:
+            return frames
         frame_of = self.inlines.frame_of
         inline = {frame_of(r.offset) for r in ranges if r.offset >= INLINE_SPACE}
         own = [r for r in ranges if r.offset < INLINE_SPACE]

@@ -11,12 +11,14 @@ import msgspec
 
 from replaypack import values
 from replaypack._arguments import check_type, names_of
-from replaypack._plain import survey
+from replaypack._plain import Census, survey
 from replaypack.canonical import canonical_json, key_of_canonical
 from replaypack.errors import ReplaypackError, UsageError, ValueEncodingError
 from replaypack.format.digests import digest
 from replaypack.format.row import ABSENT_DIGEST, FLAGS, INLINE_LIMIT, STATUSES, BlobRef
 from replaypack.values import ABSENT, ENCODING_NONE, payload_pieces
+
+from .histories import Histories
 
 __all__ = ["Prepared", "describe_error", "opaque_key", "prepare"]
 
@@ -26,6 +28,7 @@ _MAX_LABEL = 4096
 #: more than any other table.
 _LISTED = 4096
 _MAX_BLOB = 1 << 31
+_NOTHING: Mapping[int, list[bytes]] = {}
 
 
 class Prepared(msgspec.Struct):
@@ -61,6 +64,7 @@ def prepare(
     status: str | None,
     flags: Iterable[str],
     attributes: Mapping[str, Any] | None,
+    histories: Histories,
 ) -> Prepared:
     if not isinstance(kind, str) or not kind:
         raise UsageError("a record needs a kind, which is text")
@@ -85,8 +89,13 @@ def prepare(
     else:
         scheme = "identity"
         census = survey(identity)
-        key_bytes = key_of_canonical(kind, canonical_json(identity, census=census))
-        identity_ref, pieces = _blob(identity, "/identity", census)
+        history = histories.key(kind, census)
+        if history is None:
+            key_bytes = key_of_canonical(kind, canonical_json(identity, census=census))
+            identity_ref, pieces = _blob(identity, "/identity", census)
+        else:
+            key_bytes, items, parts = history
+            identity_ref, pieces = _blob(identity, "/identity", census, {id(items): parts})
         if request is ABSENT:
             request_ref, identity_ref = identity_ref, None
             recipes.append(pieces)
@@ -155,9 +164,11 @@ def prepare(
     )
 
 
-def _blob(value: object, where: str, census: Any = None) -> tuple[BlobRef, list[bytes]]:
+def _blob(
+    value: object, where: str, census: Census | None = None, encoded: Mapping[int, list[bytes]] = _NOTHING
+) -> tuple[BlobRef, list[bytes]]:
     try:
-        encoding, pieces = payload_pieces(value, census=census)
+        encoding, pieces = payload_pieces(value, census=census, encoded=encoded)
     except ValueEncodingError as error:
         raise ValueEncodingError(
             str(error.args[0]).split(": ", 1)[-1], path=where + ("" if error.path == "/" else error.path)
