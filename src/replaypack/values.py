@@ -328,13 +328,17 @@ def _cut(
         glue.append(_array_header(len(value)))
         parts = encoded.get(id(value)) or list(map(enc, value))
         if levels > 1 and max(map(len, parts)) >= _DIVIDE:
-            for part, child in zip(parts, value, strict=True):
-                if len(part) >= _DIVIDE and _has_containers(child):
-                    _cut(child, enc, pieces, glue, levels - 1, encoded)
-                else:
-                    if glue:
+            done = 0
+            for index, size in enumerate(map(len, parts)):
+                if size >= _DIVIDE and _has_containers(value[index]):
+                    if done < index:
                         _flush(pieces, glue)
-                    pieces.append(part)
+                        pieces.extend(parts[done:index])
+                    _cut(value[index], enc, pieces, glue, levels - 1, encoded)
+                    done = index + 1
+            if done < len(parts):
+                _flush(pieces, glue)
+                pieces.extend(parts[done:])
         else:
             _place_all(parts, pieces, glue)
 
