@@ -17,7 +17,8 @@ MAX_FRAME = 64 << 20
 MAX_COMPRESSED = MAX_FRAME + (MAX_FRAME >> 7) + 1024
 
 
-#: About how many bytes, at most, a frame of several sections has.
+#: Up to this size zstd takes small tables by itself; and about how many bytes, at most, a frame of sections has.
+_SMALL_TABLES = 128 << 10
 _SECTIONS = 256 << 10
 
 
@@ -44,14 +45,19 @@ class Compressor:
             # zstd's tables for more than 128 KiB, which record frames just pass, are megabytes: in ones that stay in
             # the processor's cache it finds the same in three quarters of the time.
             usual = zstandard.ZstdCompressionParameters.from_level(self.level, source_size=_SECTIONS)
-            tables = {}
-            if usual.strategy <= zstandard.STRATEGY_LAZY2:
-                tables = {"hash_log": min(usual.hash_log, 17), "chain_log": min(usual.chain_log, 16)}
-            compressor = zstandard.ZstdCompressor(
-                compression_params=zstandard.ZstdCompressionParameters.from_level(
-                    self.level, source_size=_SECTIONS, write_content_size=True, write_checksum=True, **tables
+            if usual.strategy > zstandard.STRATEGY_LAZY2:
+                compressor = self._context()
+            else:
+                parameters = zstandard.ZstdCompressionParameters.from_level(
+                    self.level,
+                    source_size=_SECTIONS,
+                    hash_log=min(usual.hash_log, 17),
+                    chain_log=min(usual.chain_log, 16),
+                    write_content_size=True,
+                    write_checksum=True,
+                    write_dict_id=False,
                 )
-            )
+                compressor = zstandard.ZstdCompressor(compression_params=parameters)
             self._local.sections = compressor
         return compressor
 
@@ -66,7 +72,8 @@ class Compressor:
         size = sum(map(len, parts))
         if size > MAX_FRAME:
             raise ValueError(f"a frame holds at most {MAX_FRAME} bytes, not {size}")
-        stream = self._context_of_sections().compressobj(size=size)
+        context = self._context_of_sections() if size > _SMALL_TABLES else self._context()
+        stream = context.compressobj(size=size)
         out = []
         for part in parts[:-1]:
             out.append(stream.compress(part))
