@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Collection
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -70,11 +71,17 @@ def key_digest(kind: str, identity: object, *, census: Census | None = None) -> 
 def key_of_canonical(kind: str, canonical_identity: bytes) -> bytes:
     """``key_digest`` for a caller who holds the canonical JSON of the identity already."""
     if len(canonical_identity) < _COPY:
-        return blake3(b"[%b,%b]" % (_text(kind, None), canonical_identity)).digest()
-    hasher = blake3(b"[%b," % _text(kind, None))
+        return blake3(b"".join((_head(kind), canonical_identity, b"]"))).digest()
+    hasher = blake3(_head(kind))
     hasher.update(canonical_identity)
     hasher.update(b"]")
     return hasher.digest()
+
+
+@lru_cache(maxsize=64, typed=True)
+def _head(kind: str) -> bytes:
+    """What stands before the identity. There are few kinds."""
+    return b"[%b," % _text(kind, None)
 
 
 class SplitIdentity(NamedTuple):
@@ -99,7 +106,7 @@ def split_at(kind: str, census: Census, name: str) -> SplitIdentity | None:
     level = census.special_level
     if level > 1 or not census.key_types <= _STR_ONLY or _keys_need_care(census.keys):
         return None
-    before = [b"[%b,{" % _text(kind, None)]
+    before = [_head(kind), b"{"]
     behind = [b"]"]
     try:
         for key in sorted(value):

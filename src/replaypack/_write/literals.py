@@ -146,10 +146,13 @@ class Splitter:
 
     def recipe(self, pieces: Sequence[bytes]) -> Sequence[Op]:
         """Return the recipe of the blob whose bytes are ``pieces``; new bytes go to the stream."""
-        size = len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
+        if len(pieces) == 1 and len(pieces[0]) < SPLIT:
+            self.written += 1
+            return self._ranges_of(pieces[0])
+        size = sum(map(len, pieces))
         if size < SPLIT:
             self.written += 1
-            return self._ranges_of(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+            return self._ranges_of(b"".join(pieces))
         pieces = list(pieces)
         ends = list(accumulate(map(len, pieces)))
         parent, plan = self._align(pieces, ends)
@@ -336,6 +339,11 @@ class Splitter:
             if known is not None:
                 self._window.move_to_end(body)
                 return (*self._store(piece[:head]), *known)
+        if not head and len(piece) < MIN_RUN:
+            # What most pieces are: neither known nor with anything in them that is.
+            ranges: tuple[Range, ...] = (Range(self.stream.add(piece), len(piece), 0),)
+            self._know(piece, ranges)
+            return ranges
         ranges = self._store(piece)
         if head and len(ranges) == 1:
             self._know(body, (Range(ranges[0].offset + head, len(body), 0),))
