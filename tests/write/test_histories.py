@@ -97,6 +97,13 @@ def test_keys_that_the_encoder_orders_otherwise_are_left_alone() -> None:
     assert not check(histories, "model", request([*messages, {"text": "\ud800"}]))
 
 
+def test_only_lists_of_maps_are_histories() -> None:
+    histories = Histories()
+    assert not check(histories, "model", request([message(n) for n in range(10)] + ["text"]))
+    assert not check(histories, "model", {"input": [0.5] * 100})
+    assert check(histories, "model", {"numbers": [0.5] * 100, "input": [message(n) for n in range(10)]})
+
+
 def test_equal_elements_are_the_objects_of_the_last_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("replaypack._write.histories._MAX_BYTES", 30_000)
     histories = Histories()

@@ -23,12 +23,16 @@ _MIN_ITEMS = 8
 _MAX_HISTORIES = 8
 _MAX_BYTES = 16 << 20
 
+#: What an object in a list takes besides its own bytes.
+_OBJECT = 48
+_DICT_ONLY = frozenset({dict})
+
 _encode = msgspec.msgpack.Encoder().encode
 
 
 class _History(NamedTuple):
-    """A list as it was: the canonical text before it, the encodings of its elements, their size in bytes, and the
-    hash of the text up to the end of the last element."""
+    """A list as it was: the canonical text before it, the encodings of its elements, the memory (bytes) that they
+    take, and the hash of the text up to the end of the last element."""
 
     before: bytes
     parts: list[bytes]
@@ -37,16 +41,16 @@ class _History(NamedTuple):
 
 
 class Histories:
-    """The longest lists of the last identities. Safe to share between threads."""
+    """The longest lists of maps in the last identities. Safe to share between threads."""
 
     def __init__(self) -> None:
         self._known: list[_History] = []
         self._lock = threading.Lock()
 
     def key(self, kind: str, census: Census) -> tuple[bytes, list[Any], list[bytes]] | None:
-        """The key of an identity, its longest list and the encodings of that list's elements.
+        """The key of an identity, its longest list of maps and the encodings of that list's elements.
 
-        None where the identity has no long list, or is not of the common kind: its key is to be made as usual. Equal
+        None where the identity has no such list, or is not of the common kind: its key is to be made as usual. Equal
         encodings of plain values mean equal canonical JSON, and that all is plain the census has seen.
         """
         value = census.value
@@ -55,10 +59,10 @@ class Histories:
         name = ""
         items: list[Any] = []
         for key, child in value.items():
-            if type(child) is list and len(child) > len(items):
+            if type(child) is list and len(child) > len(items) and type(child[0]) is dict:
                 name, items = key, child
-        if len(items) < _MIN_ITEMS:
-            return None
+        if len(items) < _MIN_ITEMS or not set(map(type, items)) <= _DICT_ONLY:
+            return None  # a million numbers are better encoded at once
         split = split_at(kind, census, name)
         if split is None:
             return None
@@ -80,7 +84,8 @@ class Histories:
             fresh = items[len(found.parts) :]
             if fresh:
                 hasher.update(b"," + split.text(fresh))
-        self._remember(_History(split.before, parts, sum(map(len, parts)), hasher.copy()), found)
+        size = sum(map(len, parts)) + _OBJECT * len(parts)
+        self._remember(_History(split.before, parts, size, hasher.copy()), found)
         hasher.update(split.behind)
         return hasher.digest()
 
