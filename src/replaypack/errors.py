@@ -25,6 +25,7 @@ __all__ = [
     "ObjectExistsError",
     "ObjectMissingError",
     "ObjectTooShortError",
+    "ProjectionError",
     "PublishError",
     "ReadOnlyStorageError",
     "RecorderClosedError",
@@ -32,6 +33,10 @@ __all__ = [
     "RecordingNotFoundError",
     "ReplayMismatch",
     "ReplayedError",
+    "ReplayHydrationError",
+    "ReplayMissError",
+    "ReplayPersistenceError",
+    "ReplayValueError",
     "ReplaypackError",
     "SessionClosedError",
     "StorageError",
@@ -352,6 +357,65 @@ class ExportError(ReplaypackError, ValueError):
     """A recording holds what the format asked for cannot say."""
 
     code = "export.failed"
+
+
+class ReplayValueError(ReplaypackError, ValueError):
+    """A keyed store was given what it cannot have: a field of the wrong type, an unknown policy, no targets, …"""
+
+    code = "replay.value"
+
+
+class ReplayMissError(ReplaypackError, LookupError):
+    """Nothing in a strict store answers. ``key`` is the `ReplayKey` that was asked for.
+
+    ``registered`` (a tuple of `ReplayKey`, five at most) is what there is for the same question or scenario node.
+    """
+
+    code = "replay.miss"
+
+    def __init__(
+        self, message: str, *, key: object = None, registered: tuple[object, ...] = (), hint: str | None = None
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.key = key
+        self.registered = registered
+
+
+class ReplayPersistenceError(ImportFormatError):
+    """A file is no replay store of a version that is known, or a store cannot be written as one."""
+
+    code = "replay.persistence"
+
+
+class ReplayHydrationError(ReplaypackError, ValueError):
+    """Captured fields do not fit the type they should become.
+
+    ``captured_fields`` are the fields, ``inner`` is the error of the type.
+    """
+
+    code = "replay.hydration"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        captured_fields: object = None,
+        inner: BaseException | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.captured_fields = captured_fields
+        self.inner = inner
+
+
+class ProjectionError(ReplaypackError, ValueError):
+    """A projection left targets without an entry, or gave them two. ``report`` is the `ProjectionReport`."""
+
+    code = "replay.projection"
+
+    def __init__(self, message: str, *, report: object = None, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.report = report
 
 
 class ReplaypackWarning(UserWarning):

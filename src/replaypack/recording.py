@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time as _time
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 from ._arguments import check_number, check_text, check_type, names_of
+from ._read import ladder
 from ._read.around import frames_around, read_literals
 from ._read.cache import Cache
 from ._read.index import Found, Index
@@ -378,6 +379,26 @@ class Recording:
         """How many records each of several keys (32 bytes) has, in any scope; asked in one go."""
         self._read_near()
         return self._index.counts([key[:16] for key in keys])
+
+    def latest(self, key: bytes, scopes: Sequence[str | None]) -> Record | None:
+        """The last record of a key (32 bytes) in the first of several scopes that has one, its response loaded.
+
+        However many scopes: one page of the key table, one record frame, as a `lookup`.
+        """
+        self._read_near()
+        found = ladder.latest(self._index, key, scopes)
+        if found is None:
+            return None
+        record = Record(self, found)
+        record.response  # noqa: B018
+        return record
+
+    def repeated(self) -> Iterator[list[int]]:
+        """Yield the sequence numbers of the records of each key and scope that has more than one, in order.
+
+        Reads the key table once, and no record.
+        """
+        return ladder.repeated(self._index)
 
     def record(self, seq: int) -> Record:
         """Return the record with sequence number ``seq``; raises `UsageError` where there is none."""
