@@ -321,10 +321,13 @@ class Recording:
     def _find_in(self, key: bytes, scope: str | None, nth: int) -> tuple[Record | None, bool]:
         prefix = key[:16] + discriminator(scope)
         index = self._index
-        at = index.first(prefix) if nth == 0 else next(index.entries(prefix, nth), None)
-        if at is None:
+        if nth == 0:
+            found = index.first(prefix)
+        else:
+            at = next(index.entries(prefix, nth), None)
+            found = index.record(*at) if at is not None else None
+        if found is None:
             return None, nth > 0 and next(index.entries(prefix), None) is not None
-        found = index.record(*at)
         if found.row.key == key and found.row.scope == scope:
             return Record(self, found), True
         # Another key or scope shares the truncated digests: only the rows tell.

@@ -187,6 +187,11 @@ _SHORT = 1 << 14  # bytes: in what is longer too many bytes look like containers
 _NO_CONTAINERS = bytes(set(range(256)) - {*range(0x80, 0xA0), *range(0xDC, 0xE0)})
 
 
+def _no_timestamp(data: bytes) -> bool:
+    """Whether the bytes hold no head of a timestamp, be it by chance."""
+    return b"\xd6\xff" not in data and b"\xd7\xff" not in data and b"\xc7\x0c\xff" not in data
+
+
 def _decode(data: bytes | memoryview) -> Any:
     try:
         value = _decode_c(data)
@@ -197,9 +202,7 @@ def _decode(data: bytes | memoryview) -> Any:
     if (
         type(data) is bytes
         and len(data) < _SHORT
-        and b"\xd6\xff" not in data
-        and b"\xd7\xff" not in data
-        and b"\xc7\x0c\xff" not in data
+        and (b"\xff" not in data or _no_timestamp(data))  # one byte is found much faster than two
         and len(data.translate(None, _NO_CONTAINERS)) < MAX_DEPTH
     ):
         # Neither a timestamp nor nested too deep, as a glance at the bytes tells; the form is what is left.

@@ -7,9 +7,9 @@ with the number of segments.
 from __future__ import annotations
 
 import threading
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from functools import partial
+from struct import Struct
 from typing import Any, NamedTuple
 
 from replaypack.errors import FormatError
@@ -36,16 +36,13 @@ from replaypack.format.table import (
     unpack_blob,
     unpack_frame,
     unpack_key,
+    unpack_ref,
 )
 
 from .cache import Cache
 from .packs import Frame, PackReader
 
 __all__ = ["Found", "Index", "SegmentIndex"]
-
-
-#: Searches of a page after which a list of its keys is made.
-_SEARCHED = 4
 
 
 class Found(NamedTuple):
@@ -62,14 +59,19 @@ class Found(NamedTuple):
 PageKey = tuple[str, str, int, int, bytes, int]
 
 
-def _frame_key(frame: Frame) -> tuple[str, str, int, int, bytes | None]:
+_PLACE = Struct(">II16s")
+#: Of an entry in the dictionary of a page of ``keys``, the number of the pack and `_PLACE`.
+_REF_PACK, _REF_PLACE = slice(6, 10), slice(10, 34)
+
+
+def _frame_key(frame: Frame) -> tuple[str, bytes]:
     """What a record frame is kept under: all that it was checked against, so that no other reference finds it."""
-    return ("records", frame.pack.digest, frame.at.offset, frame.at.length, frame.digest)
+    return (frame.pack.digest, _PLACE.pack(frame.at.offset, frame.at.length, frame.digest))
 
 
-def _raw_key(frame: Frame) -> tuple[str, str, int, int, bytes | None]:
+def _raw_key(frame: Frame) -> tuple[str, str, bytes]:
     """The same of the raw bytes of a literal frame."""
-    return ("literals", frame.pack.digest, frame.at.offset, frame.at.length, frame.digest)
+    return ("literals", *_frame_key(frame))
 
 
 def _after(prefix: bytes) -> bytes | None:
@@ -100,6 +102,14 @@ def check_proportion(frames: Sequence[Frame], size: int, limit: int, *, where: s
             where=where,
             hint="raise `blob_limit` of the recording (bytes) where you trust its writer",
         )
+
+
+def _checked(frame: RecordFrame, seq: int, number: int, key: bytes) -> Found:
+    """Record ``number`` of a frame, which must be the one that ``keys`` says it is."""
+    row, data, inline = frame.record(number)
+    if row.seq != seq or row.key[:16] != key:
+        raise FormatError(f"record {seq} does not match its entry in keys", where=frame.where)
+    return Found(row, data, inline, frame, number)
 
 
 class SegmentIndex:
@@ -211,9 +221,15 @@ class Index:
         for index, frame, raw in zip(missing, frames, self.reader.read(frames) if frames else (), strict=True):
             segment, shape, number = wanted[index]
             root = segment.root(shape)
-            make = KeyPage if shape is KEYS else partial(parse_page, shape)
-            page = make(raw, root.page_count(number), root.digests[number], where=frame.where)
-            self.page_cache.put(segment.page(shape, number)[1], page, len(raw))
+            count, digest = root.page_count(number), root.digests[number]
+            page: KeyPage | bytes
+            if shape is KEYS:
+                page = KeyPage(raw, count, digest, where=frame.where)
+                size = page.weight
+            else:
+                page = parse_page(shape, raw, count, digest, where=frame.where)
+                size = len(page)
+            self.page_cache.put(segment.page(shape, number)[1], page, size)
             result[index] = page
         return result
 
@@ -267,31 +283,33 @@ class Index:
         """How many entries of ``keys`` begin with each prefix (16 bytes: a key; 24: with its discriminator)."""
         return [sum((end or 0) - start for _, start, end in runs) for runs in self._bounds(prefixes, ends=True)]
 
-    def first(self, prefix: bytes) -> tuple[SegmentIndex, KeyEntry, FrameRef] | None:
-        """The first entry that begins with ``prefix`` (24 bytes), in recording order: what nearly every lookup asks."""
+    def first(self, prefix: bytes) -> Found | None:
+        """The record of the first entry that begins with ``prefix`` (24 bytes), in recording order.
+
+        It is what nearly every lookup asks, so that what `entries` and `record` do is written out here.
+        """
         if len(self.segments) != 1:
-            return next(self.entries(prefix), None)
+            at = next(self.entries(prefix), None)
+            return self.record(*at) if at is not None else None
         segment = self.segments[0]
         number = segment.root(KEYS).page_of(prefix)
-        [page] = self.key_pages([(segment, number)])
-        keys = page.prefixes
-        if keys is None:
-            within = lower_bound(page.rows, KEYS.width, prefix)
-            page.touched += 1
-            if page.touched == _SEARCHED:
-                # A page that is asked again and again is searched in C from now on.
-                page.prefixes = [page.rows[at : at + 24] for at in range(0, len(page.rows), KEYS.width)]
-                _, key = segment.page(KEYS, number)
-                self.page_cache.put(key, page, len(page.rows) + 66 * len(page.prefixes))
-        else:
-            within = bisect_left(keys, prefix)
-        start = within * KEYS.width
+        page: KeyPage | None = self.page_cache.get(segment.page(KEYS, number)[1])
+        if page is None:
+            [page] = self.key_pages([(segment, number)])
+        start = page.lower_bound(prefix) * KEYS.width
         if start >= len(page.rows):
-            return next(self.entries(prefix), None)
-        if page.rows[start : start + len(prefix)] != prefix:
+            at = next(self.entries(prefix), None)
+            return self.record(*at) if at is not None else None
+        found = page.rows[start : start + KEYS.width]
+        if not found.startswith(prefix):
             return None
-        entry = unpack_key(page.rows, start)
-        return segment, entry, page.frame_of(entry.seq)
+        seq = int.from_bytes(found[24:])
+        ref = page.ref_of(seq)
+        pack = int.from_bytes(ref[_REF_PACK])
+        frame = self.cache.get((segment.packs[pack].digest, ref[_REF_PLACE])) if pack < len(segment.packs) else None
+        if frame is None:
+            return self.record(segment, unpack_key(found), unpack_ref(ref))
+        return _checked(frame, seq, seq - int.from_bytes(ref[:6]), prefix[:16])
 
     def entries(self, prefix: bytes, nth: int = 0) -> Iterator[tuple[SegmentIndex, KeyEntry, FrameRef]]:
         """Yield the entries that begin with ``prefix``, from number ``nth`` on, with the frames they lie in.
@@ -330,11 +348,7 @@ class Index:
         frame: RecordFrame | None = self.cache.get(_frame_key(at))
         if frame is None:
             [frame] = self.read_frames([at])
-        number = entry.seq - ref.first
-        row, data, inline = frame.record(number)
-        if row.seq != entry.seq or row.key[:16] != entry.key:
-            raise FormatError(f"record {entry.seq} does not match its entry in keys", where=frame.where)
-        return Found(row, data, inline, frame, number)
+        return _checked(frame, entry.seq, entry.seq - ref.first, entry.key)
 
     def frames(self, first: int = 0) -> Iterator[tuple[FrameEntry, Frame]]:
         """Yield the record frames from the one that holds record ``first`` on, in order."""

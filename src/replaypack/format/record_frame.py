@@ -44,6 +44,8 @@ MAX_FRAME_RECORDS = 1 << 16
 #: A record has recipes of its request, its identity and its response at most.
 _MAX_RECIPES = 3
 _SIZES = 12
+#: Records asked for one by one after which the places of all are computed.
+_ASKED = 4
 
 
 class Entry(NamedTuple):
@@ -109,19 +111,22 @@ class RecordFrame:
         count, pos = read_uvarint(raw, 0)
         if not 0 < count <= min(MAX_FRAME_RECORDS, (len(raw) - pos) // _SIZES):
             raise FormatError(f"a frame of {len(raw)} bytes cannot hold {count} records", where=where)
-        numbers = array("I", untranspose(raw[pos : pos + count * _SIZES], _SIZES))
-        if sys.byteorder == "little":
-            numbers.byteswap()
-        marks = numbers[2::3]
         start = pos + count * _SIZES
-        row_ends = list(accumulate(numbers[0::3], initial=start))
-        recipe_ends = list(accumulate(numbers[1::3], initial=row_ends[-1]))
-        inline_ends = list(accumulate([mark - 1 if mark else 0 for mark in marks], initial=recipe_ends[-1]))
-        if inline_ends[-1] != len(raw):
+        sizes = array("I", untranspose(raw[pos:start], _SIZES))
+        if sys.byteorder == "little":
+            sizes.byteswap()
+        rows, recipes, marks = sizes[0::3], sizes[1::3], sizes[2::3]
+        self._rows = start
+        self._recipes = start + sum(rows)
+        self._inlines = self._recipes + sum(recipes)
+        self.inline_size = sum(marks) - (count - marks.count(0))
+        if self._inlines + self.inline_size != len(raw):
             raise FormatError("the records of a frame do not fill it", where=where)
         self.count = count
-        self.inline_size = inline_ends[-1] - inline_ends[0]
-        self._ends = (row_ends, recipe_ends, inline_ends, marks)
+        self._sizes = (rows, recipes, marks)
+        #: Where rows, recipes and inlines end: made once several records were asked for.
+        self._ends: tuple[array[int], array[int], array[int]] | None = None
+        self._asked = 0
         # Recipes refer to recipes before them: they are resolved once, in order, as far as needed.
         self._walked: list[list[list[Range]]] = []
         self._recipe_ranges: list[list[Range]] = []
@@ -132,23 +137,49 @@ class RecordFrame:
         # Frames are cached and shared between threads; two walks at a time would count recipes twice.
         self._lock = threading.Lock()
 
+    def _make_ends(self) -> tuple[array[int], array[int], array[int]]:
+        rows, recipes, marks = self._sizes
+        inlines = [mark - 1 if mark else 0 for mark in marks]
+        self._ends = ends = (
+            array("I", accumulate(rows, initial=self._rows)),
+            array("I", accumulate(recipes, initial=self._recipes)),
+            array("I", accumulate(inlines, initial=self._inlines)),
+        )
+        return ends
+
     def entry(self, number: int) -> Entry:
         """Return record ``number`` (from 0) of the frame, not parsed. Raises `FormatError`."""
+        row, inline = self._stored(number)
+        _, recipes, _ = self._ends or self._make_ends()
+        return Entry(row, self.raw[recipes[number] : recipes[number + 1]], inline)
+
+    def _stored(self, number: int) -> tuple[bytes, bytes | None]:
+        """The stored row of a record and its inline response."""
         if not 0 <= number < self.count:
             raise FormatError(f"there is no record {number} among {self.count}", where=self.where)
-        rows, recipes, inlines, marks = self._ends
         raw = self.raw
-        return Entry(
-            raw[rows[number] : rows[number + 1]],
-            raw[recipes[number] : recipes[number + 1]],
-            raw[inlines[number] : inlines[number + 1]] if marks[number] else None,
-        )
+        ends = self._ends
+        if ends is not None:
+            rows, _, inlines = ends
+            row = raw[rows[number] : rows[number + 1]]
+            return row, raw[inlines[number] : inlines[number + 1]] if self._sizes[2][number] else None
+        sizes, _, marks = self._sizes
+        self._asked += 1
+        if self._asked == _ASKED:
+            self._make_ends()
+        at = self._rows + sum(sizes[:number])
+        row = raw[at : at + sizes[number]]
+        if not marks[number]:
+            return row, None
+        before = marks[:number]
+        at = self._inlines + sum(before) - (number - before.count(0))
+        return row, raw[at : at + marks[number] - 1]
 
     def record(self, number: int) -> tuple[Row, bytes, bytes | None]:
         """Return record ``number``: its row, the whole bytes of the row, its inline response or None."""
-        entry = self.entry(number)
-        row, data = parse_stored_row(entry.row, entry.inline, where=self.where)
-        return row, data, entry.inline
+        stored, inline = self._stored(number)
+        row, data = parse_stored_row(stored, inline, where=self.where)
+        return row, data, inline
 
     def records(self) -> Iterator[tuple[Row, bytes, bytes | None]]:
         """Yield the records in order, as `record` returns them."""
@@ -171,7 +202,7 @@ class RecordFrame:
             return self._walked[number]
 
     def _walk(self, number: int) -> None:
-        _, ends, _, _ = self._ends
+        _, ends, _ = self._ends or self._make_ends()
         while len(self._walked) <= number:
             at = len(self._walked)
             pos, end = ends[at], ends[at + 1]
@@ -194,7 +225,7 @@ class RecordFrame:
     @property
     def weight(self) -> int:
         """About how many bytes it takes, with the recipes resolved so far."""
-        return len(self.raw) + 160 * self.count + 8 * self._resolved + 150 * self._parts
+        return len(self.raw) + 24 * self.count + 2000 + 8 * self._resolved + 150 * self._parts
 
     def range_count(self) -> int:
         """How many ranges the recipes of all records resolve to."""
