@@ -200,8 +200,9 @@ class Recording:
         self._storage = storage
         self._name = name
         self._refresh = refresh
-        self._pages = Cache(cache_bytes // 3)
-        self._cache = Cache(cache_bytes - cache_bytes // 3)
+        # A page is asked for far more often than a frame: frames have the room that pages leave.
+        self._pages = Cache(cache_bytes // 2)
+        self._cache = Cache(cache_bytes, beside=self._pages)
         self._reader = PackReader(storage)
         self._owns_storage = owns_storage
         self._manifest = manifest

@@ -231,6 +231,8 @@ class Index:
                 size = len(page)
             self.page_cache.put(segment.page(shape, number)[1], page, size)
             result[index] = page
+        if missing:
+            self.cache.trim()  # frames have the room that pages leave
         return result
 
     # Keys

@@ -7,18 +7,20 @@ of the stored row, bytes of its recipes, and 1 + bytes of the inline response (0
 
 from __future__ import annotations
 
-import sys
 import threading
 from array import array
 from collections.abc import Iterable, Iterator
+from functools import reduce
 from itertools import accumulate
+from operator import or_
+from struct import unpack
 from typing import NamedTuple
 
 from replaypack.errors import FormatError
 
 from .recipe import Range, parse_ops, resolve
 from .row import Row, parse_stored_row
-from .table import transpose, untranspose
+from .table import transpose
 from .varint import read_uvarint, uvarint
 
 __all__ = [
@@ -111,22 +113,19 @@ class RecordFrame:
         count, pos = read_uvarint(raw, 0)
         if not 0 < count <= min(MAX_FRAME_RECORDS, (len(raw) - pos) // _SIZES):
             raise FormatError(f"a frame of {len(raw)} bytes cannot hold {count} records", where=where)
-        start = pos + count * _SIZES
-        sizes = array("I", untranspose(raw[pos:start], _SIZES))
-        if sys.byteorder == "little":
-            sizes.byteswap()
-        rows, recipes, marks = sizes[0::3], sizes[1::3], sizes[2::3]
-        self._rows = start
-        self._recipes = start + sum(rows)
-        self._inlines = self._recipes + sum(recipes)
-        self.inline_size = sum(marks) - (count - marks.count(0))
+        self.count = count
+        self._matrix = pos
+        self._rows = pos + count * _SIZES
+        self._recipes = self._rows + self._sum(0, count)
+        self._inlines = self._recipes + self._sum(1, count)
+        columns = [raw[pos + at * count : pos + (at + 1) * count] for at in range(8, 12)]
+        others = reduce(or_, map(int.from_bytes, columns)).to_bytes(count).count(0)
+        self.inline_size = self._sum(2, count) - (count - others)
         if self._inlines + self.inline_size != len(raw):
             raise FormatError("the records of a frame do not fill it", where=where)
-        self.count = count
-        self._sizes = (rows, recipes, marks)
-        #: Where rows, recipes and inlines end: made once several records were asked for.
-        self._ends: tuple[array[int], array[int], array[int]] | None = None
-        self._asked = 0
+        #: Where rows, recipes and inlines end, and which are inline: made once several records were asked for.
+        self._ends: tuple[array[int], array[int], array[int], bytes] | None = None
+        self._asked = _ASKED if others else 0
         # Recipes refer to recipes before them: they are resolved once, in order, as far as needed.
         self._walked: list[list[list[Range]]] = []
         self._recipe_ranges: list[list[Range]] = []
@@ -137,20 +136,42 @@ class RecordFrame:
         # Frames are cached and shared between threads; two walks at a time would count recipes twice.
         self._lock = threading.Lock()
 
-    def _make_ends(self) -> tuple[array[int], array[int], array[int]]:
-        rows, recipes, marks = self._sizes
+    def _sizes(self, which: int) -> tuple[int, ...]:
+        """Bytes of all rows (0), of recipes (1), or the marks of inlines (2): what the matrix says."""
+        data = bytearray(4 * self.count)
+        begin = self._matrix + 4 * which * self.count
+        for column in range(4):
+            data[column::4] = self.raw[begin + column * self.count : begin + (column + 1) * self.count]
+        return unpack(f">{self.count}I", data)
+
+    def _sum(self, which: int, number: int) -> int:
+        """The sum of the first ``number`` of `_sizes`, without making them."""
+        begin = self._matrix + 4 * which * self.count
+        total = 0
+        for at in range(begin, begin + 4 * self.count, self.count):
+            column = self.raw[at : at + number]
+            total = (total << 8) + (sum(column) if column.strip(b"\0") else 0)
+        return total
+
+    def _size(self, which: int, number: int) -> int:
+        begin = self._matrix + 4 * which * self.count
+        return int.from_bytes(self.raw[begin + number : begin + 4 * self.count : self.count], "big")
+
+    def _make_ends(self) -> tuple[array[int], array[int], array[int], bytes]:
+        rows, recipes, marks = map(self._sizes, range(3))
         inlines = [mark - 1 if mark else 0 for mark in marks]
         self._ends = ends = (
             array("I", accumulate(rows, initial=self._rows)),
             array("I", accumulate(recipes, initial=self._recipes)),
             array("I", accumulate(inlines, initial=self._inlines)),
+            bytes(map(bool, marks)),
         )
         return ends
 
     def entry(self, number: int) -> Entry:
         """Return record ``number`` (from 0) of the frame, not parsed. Raises `FormatError`."""
         row, inline = self._stored(number)
-        _, recipes, _ = self._ends or self._make_ends()
+        _, recipes, _, _ = self._ends or self._make_ends()
         return Entry(row, self.raw[recipes[number] : recipes[number + 1]], inline)
 
     def _stored(self, number: int) -> tuple[bytes, bytes | None]:
@@ -159,21 +180,19 @@ class RecordFrame:
             raise FormatError(f"there is no record {number} among {self.count}", where=self.where)
         raw = self.raw
         ends = self._ends
-        if ends is not None:
-            rows, _, inlines = ends
-            row = raw[rows[number] : rows[number + 1]]
-            return row, raw[inlines[number] : inlines[number + 1]] if self._sizes[2][number] else None
-        sizes, _, marks = self._sizes
-        self._asked += 1
-        if self._asked == _ASKED:
-            self._make_ends()
-        at = self._rows + sum(sizes[:number])
-        row = raw[at : at + sizes[number]]
-        if not marks[number]:
-            return row, None
-        before = marks[:number]
-        at = self._inlines + sum(before) - (number - before.count(0))
-        return row, raw[at : at + marks[number] - 1]
+        if ends is None:
+            self._asked += 1
+            if self._asked < _ASKED:
+                # Of a frame that is read for one record the places of the others are not worth computing.
+                row = self._rows + self._sum(0, number)
+                inline = self._inlines + self._sum(2, number) - number
+                return raw[row : row + self._size(0, number)], raw[inline : inline + self._size(2, number) - 1]
+            ends = self._make_ends()
+        rows, _, inlines, marks = ends
+        return (
+            raw[rows[number] : rows[number + 1]],
+            raw[inlines[number] : inlines[number + 1]] if marks[number] else None,
+        )
 
     def record(self, number: int) -> tuple[Row, bytes, bytes | None]:
         """Return record ``number``: its row, the whole bytes of the row, its inline response or None."""
@@ -202,7 +221,7 @@ class RecordFrame:
             return self._walked[number]
 
     def _walk(self, number: int) -> None:
-        _, ends, _ = self._ends or self._make_ends()
+        _, ends, _, _ = self._ends or self._make_ends()
         while len(self._walked) <= number:
             at = len(self._walked)
             pos, end = ends[at], ends[at + 1]
@@ -225,7 +244,7 @@ class RecordFrame:
     @property
     def weight(self) -> int:
         """About how many bytes it takes, with the recipes resolved so far."""
-        return len(self.raw) + 24 * self.count + 2000 + 8 * self._resolved + 150 * self._parts
+        return len(self.raw) + 16 * self.count + 1500 + 8 * self._resolved + 150 * self._parts
 
     def range_count(self) -> int:
         """How many ranges the recipes of all records resolve to."""

@@ -229,7 +229,7 @@ class KeyPage:
         if sys.byteorder == "little":
             self._heads.byteswap()
         self._refs = untranspose(raw[split:], _REF.size)
-        self.firsts = [high << 32 | low for high, low in _FIRST.iter_unpack(self._refs)]
+        self.firsts = array("Q", [high << 32 | low for high, low in _FIRST.iter_unpack(self._refs)])
         if any(a >= b for a, b in zip(self.firsts, self.firsts[1:], strict=False)):
             raise FormatError("the frames of a page of keys are not in order", where=where)
 
@@ -241,7 +241,7 @@ class KeyPage:
     @property
     def weight(self) -> int:
         """About how many bytes it takes."""
-        return len(self.rows) + 8 * len(self._heads) + len(self._refs) + 40 * len(self.firsts)
+        return len(self.rows) + 8 * len(self._heads) + len(self._refs) + 8 * len(self.firsts)
 
     def lower_bound(self, prefix: bytes) -> int:
         """Index of the first entry whose beginning is not below ``prefix`` (8 bytes at least)."""
