@@ -194,7 +194,7 @@ class Recording:
         manifest: Manifest,
         *,
         refresh: Callable[[], Manifest] | None = None,
-        cache_bytes: int = 48 << 20,
+        cache_bytes: int = 64 << 20,
         owns_storage: bool = False,
     ) -> None:
         self._storage = storage
@@ -202,11 +202,12 @@ class Recording:
         self._refresh = refresh
         # A page is asked for far more often than a frame: frames have the room that pages leave.
         self._pages = Cache(cache_bytes // 2)
-        self._cache = Cache(cache_bytes, beside=self._pages)
+        self._stored = Cache(cache_bytes // 8)
+        self._cache = Cache(cache_bytes - cache_bytes // 8, beside=self._pages)
         self._reader = PackReader(storage)
         self._owns_storage = owns_storage
         self._manifest = manifest
-        self._index = Index(manifest, self._reader, self._cache, self._pages)
+        self._index = Index(manifest, self._reader, self._cache, self._pages, self._stored)
         self._near_read = False
         #: A larger payload (bytes) is read only where it is in proportion to the compressed bytes that it is made of:
         #: an archive is not trusted to fill the memory. Payloads of hundreds of megabytes of zeros need more.
@@ -236,6 +237,7 @@ class Recording:
         """Release the cache and, where the recording opened it, the storage."""
         self._cache.clear()
         self._pages.clear()
+        self._stored.clear()
         if self._owns_storage:
             self._storage.close()
 
@@ -482,7 +484,7 @@ class Recording:
         if manifest.content.id != self._manifest.content.id:
             raise ConflictError(f"{self.locator} was replaced by another recording", hint="open it again")
         # The index first: a thread that sees the new number of records must find them.
-        self._index = Index(manifest, self._reader, self._cache, self._pages)
+        self._index = Index(manifest, self._reader, self._cache, self._pages, self._stored)
         self._manifest = manifest
         return True
 

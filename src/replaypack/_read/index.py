@@ -17,7 +17,7 @@ from replaypack.format.manifest import Manifest, PackRef, PageRef, Segment, pars
 from replaypack.format.names import pack_key_of
 from replaypack.format.recipe import BLOB_LIMIT, BLOB_RATIO, Range
 from replaypack.format.record_frame import RecordFrame
-from replaypack.format.row import Row
+from replaypack.format.row import Row, parse_stored_row
 from replaypack.format.table import (
     BLOBS,
     INLINE_SPACE,
@@ -51,13 +51,17 @@ class Found(NamedTuple):
     row: Row
     row_bytes: bytes
     inline: bytes | None
-    frame: RecordFrame
+    #: Its frame, or where that lies.
+    frame: RecordFrame | Frame
     number: int
 
 
 #: What a page is kept under: table, pack, offset, length, digest, entries.
 PageKey = tuple[str, str, int, int, bytes, int]
 
+
+#: About what a stored row and response take in the cache besides their bytes.
+_STORED = 450
 
 _PLACE = Struct(">II16s")
 #: Of an entry in the dictionary of a page of ``keys``, the number of the pack and `_PLACE`.
@@ -104,9 +108,12 @@ def check_proportion(frames: Sequence[Frame], size: int, limit: int, *, where: s
         )
 
 
-def _checked(frame: RecordFrame, seq: int, number: int, key: bytes) -> Found:
-    """Record ``number`` of a frame, which must be the one that ``keys`` says it is."""
-    row, data, inline = frame.record(number)
+def _checked(
+    frame: RecordFrame | Frame, stored: tuple[bytes, bytes | None], seq: int, number: int, key: bytes
+) -> Found:
+    """Record ``number`` of a frame, of its stored row and response; it must be the one that ``keys`` says it is."""
+    inline = stored[1]
+    row, data = parse_stored_row(stored[0], inline, where=frame.where)
     if row.seq != seq or row.key[:16] != key:
         raise FormatError(f"record {seq} does not match its entry in keys", where=frame.where)
     return Found(row, data, inline, frame, number)
@@ -177,9 +184,19 @@ def _read_page_ref(ref: PageRef, reader: PackReader) -> bytes:
 class Index:
     """Tables and record frames of a whole recording: its manifest's segments, in order."""
 
-    def __init__(self, manifest: Manifest, reader: PackReader, cache: Cache, page_cache: Cache | None = None) -> None:
+    def __init__(
+        self,
+        manifest: Manifest,
+        reader: PackReader,
+        cache: Cache,
+        page_cache: Cache | None = None,
+        stored: Cache | None = None,
+    ) -> None:
         self.reader = reader
         self.cache = cache
+        #: Stored rows and inline responses that a frame was read for, by themselves: calls that come in no order
+        #: come again, and of a frame that was read for one record the others may never be asked for.
+        self.stored = stored if stored is not None else Cache(0)
         # Pages are few and asked all the time: frames that are read once must not drive them out.
         self.page_cache = page_cache if page_cache is not None else cache
         storage = manifest.storage
@@ -311,7 +328,8 @@ class Index:
         frame = self.cache.get((segment.packs[pack].digest, ref[_REF_PLACE])) if pack < len(segment.packs) else None
         if frame is None:
             return self.record(segment, unpack_key(found), unpack_ref(ref))
-        return _checked(frame, seq, seq - int.from_bytes(ref[:6]), prefix[:16])
+        within = seq - int.from_bytes(ref[:6])
+        return _checked(frame, frame.stored(within), seq, within, prefix[:16])
 
     def entries(self, prefix: bytes, nth: int = 0) -> Iterator[tuple[SegmentIndex, KeyEntry, FrameRef]]:
         """Yield the entries that begin with ``prefix``, from number ``nth`` on, with the frames they lie in.
@@ -347,10 +365,17 @@ class Index:
         """Read the record that an entry of ``keys`` names and check it against the entry."""
         pack = segment.pack(ref.frame, where="page of keys")
         at = Frame(pack, ref.frame, None, ref.digest)
-        frame: RecordFrame | None = self.cache.get(_frame_key(at))
-        if frame is None:
+        key = _frame_key(at)
+        number = entry.seq - ref.first
+        frame: RecordFrame | None = self.cache.get(key)
+        if frame is not None:
+            return _checked(frame, frame.stored(number), entry.seq, number, entry.key)
+        stored: tuple[bytes, bytes | None] | None = self.stored.get((key, number))
+        if stored is None:
             [frame] = self.read_frames([at])
-        return _checked(frame, entry.seq, entry.seq - ref.first, entry.key)
+            stored = frame.stored(number)
+            self.stored.put((key, number), stored, len(stored[0]) + len(stored[1] or b"") + _STORED)
+        return _checked(at, stored, entry.seq, number, entry.key)
 
     def frames(self, first: int = 0) -> Iterator[tuple[FrameEntry, Frame]]:
         """Yield the record frames from the one that holds record ``first`` on, in order."""
@@ -383,8 +408,10 @@ class Index:
         self.cache.put(_frame_key(at), frame, frame.weight)
         return frame
 
-    def recipes(self, frame: RecordFrame, number: int) -> list[list[Range]]:
+    def recipes(self, frame: RecordFrame | Frame, number: int) -> list[list[Range]]:
         """The recipes of a record; what they take in memory counts for the cache."""
+        if isinstance(frame, Frame):
+            [frame] = self.read_frames([frame])
         before = frame.weight
         result = frame.recipes(number)
         if frame.weight != before and self.cache.get(frame.token) is frame:

@@ -170,12 +170,12 @@ class RecordFrame:
 
     def entry(self, number: int) -> Entry:
         """Return record ``number`` (from 0) of the frame, not parsed. Raises `FormatError`."""
-        row, inline = self._stored(number)
+        row, inline = self.stored(number)
         _, recipes, _, _ = self._ends or self._make_ends()
         return Entry(row, self.raw[recipes[number] : recipes[number + 1]], inline)
 
-    def _stored(self, number: int) -> tuple[bytes, bytes | None]:
-        """The stored row of a record and its inline response."""
+    def stored(self, number: int) -> tuple[bytes, bytes | None]:
+        """Return the stored row of record ``number`` and its inline response or None."""
         if not 0 <= number < self.count:
             raise FormatError(f"there is no record {number} among {self.count}", where=self.where)
         raw = self.raw
@@ -196,7 +196,7 @@ class RecordFrame:
 
     def record(self, number: int) -> tuple[Row, bytes, bytes | None]:
         """Return record ``number``: its row, the whole bytes of the row, its inline response or None."""
-        stored, inline = self._stored(number)
+        stored, inline = self.stored(number)
         row, data = parse_stored_row(stored, inline, where=self.where)
         return row, data, inline
 
