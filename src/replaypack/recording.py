@@ -309,12 +309,13 @@ class Recording:
         return record
 
     def _find(self, key: bytes, scope: str | None, nth: int) -> Record | None:
-        check_number("nth", nth, "a number, counted from 0")
-        check_text("scope", scope)
+        if type(nth) is not int or nth:
+            check_number("nth", nth, "a number, counted from 0")
         if not self._near_read:
             self._read_near()
         if scope is None:
             return self._find_in(key, None, nth)[0]
+        check_text("scope", scope)
         for wanted in (scope, None):
             record, any_ = self._find_in(key, wanted, nth)
             if record is not None or any_:

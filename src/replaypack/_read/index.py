@@ -7,7 +7,7 @@ with the number of segments.
 from __future__ import annotations
 
 import threading
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import Any, NamedTuple
@@ -63,9 +63,8 @@ PageKey = tuple[str, str, int, int, bytes, int]
 #: About what a stored row and response take in the cache besides their bytes.
 _STORED = 450
 
+#: The end of an entry in the dictionary of a page of ``keys``: before it stand the first record and the pack.
 _PLACE = Struct(">II16s")
-#: Of an entry in the dictionary of a page of ``keys``, the number of the pack and `_PLACE`.
-_REF_PACK, _REF_PLACE = slice(6, 10), slice(10, 34)
 
 
 def _frame_key(frame: Frame) -> tuple[str, bytes]:
@@ -311,7 +310,8 @@ class Index:
             at = next(self.entries(prefix), None)
             return self.record(*at) if at is not None else None
         segment = self.segments[0]
-        number = segment.root(KEYS).page_of(prefix)
+        fences = segment.root(KEYS).fences
+        number = (bisect_left(fences, prefix) or 1) - 1
         page: KeyPage | None = self.page_cache.get(segment.page(KEYS, number)[1])
         if page is None:
             [page] = self.key_pages([(segment, number)])
@@ -324,8 +324,8 @@ class Index:
             return None
         seq = int.from_bytes(found[24:])
         ref = page.ref_of(seq)
-        pack = int.from_bytes(ref[_REF_PACK])
-        frame = self.cache.get((segment.packs[pack].digest, ref[_REF_PLACE])) if pack < len(segment.packs) else None
+        pack = int.from_bytes(ref[6:10])
+        frame = self.cache.get((segment.packs[pack].digest, ref[10:])) if pack < len(segment.packs) else None
         if frame is None:
             return self.record(segment, unpack_key(found), unpack_ref(ref))
         within = seq - int.from_bytes(ref[:6])
