@@ -103,7 +103,7 @@ class Archive:
         fresh: bool = False,
         expect_digest: str | None = None,
         expect_manifest: str | None = None,
-        cache_bytes: int = 48 << 20,
+        cache_bytes: int = 64 << 20,
     ) -> Recording:
         """Open a recording: one GET, of ``latest.json`` or of the revision named.
 

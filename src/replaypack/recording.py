@@ -203,18 +203,20 @@ class Recording:
         manifest: Manifest,
         *,
         refresh: Callable[[], Manifest] | None = None,
-        cache_bytes: int = 48 << 20,
+        cache_bytes: int = 64 << 20,
         owns_storage: bool = False,
     ) -> None:
         self._storage = storage
         self._name = name
         self._refresh = refresh
-        self._pages = Cache(cache_bytes // 3)
-        self._cache = Cache(cache_bytes - cache_bytes // 3)
+        # A page is asked for far more often than a frame: frames have the room that pages leave.
+        self._pages = Cache(cache_bytes // 2)
+        self._stored = Cache(cache_bytes // 8)
+        self._cache = Cache(cache_bytes - cache_bytes // 8, beside=self._pages)
         self._reader = PackReader(storage)
         self._owns_storage = owns_storage
         self._manifest = manifest
-        self._index = Index(manifest, self._reader, self._cache, self._pages)
+        self._index = Index(manifest, self._reader, self._cache, self._pages, self._stored)
         self._near_read = False
         #: A larger payload (bytes) is read only where it is in proportion to the compressed bytes that it is made of:
         #: an archive is not trusted to fill the memory. Payloads of hundreds of megabytes of zeros need more.
@@ -244,6 +246,7 @@ class Recording:
         """Release the cache and, where the recording opened it, the storage."""
         self._cache.clear()
         self._pages.clear()
+        self._stored.clear()
         if self._owns_storage:
             self._storage.close()
 
@@ -319,12 +322,13 @@ class Recording:
         return record
 
     def _find(self, key: bytes, scope: str | None, nth: int) -> Record | None:
-        check_number("nth", nth, "a number, counted from 0")
-        check_text("scope", scope)
+        if type(nth) is not int or nth:
+            check_number("nth", nth, "a number, counted from 0")
         if not self._near_read:
             self._read_near()
         if scope is None:
             return self._find_in(key, None, nth)[0]
+        check_text("scope", scope)
         for wanted in (scope, None):
             record, any_ = self._find_in(key, wanted, nth)
             if record is not None or any_:
@@ -334,10 +338,13 @@ class Recording:
     def _find_in(self, key: bytes, scope: str | None, nth: int) -> tuple[Record | None, bool]:
         prefix = key[:16] + discriminator(scope)
         index = self._index
-        at = index.first(prefix) if nth == 0 else next(index.entries(prefix, nth), None)
-        if at is None:
+        if nth == 0:
+            found = index.first(prefix)
+        else:
+            at = next(index.entries(prefix, nth), None)
+            found = index.record(*at) if at is not None else None
+        if found is None:
             return None, nth > 0 and next(index.entries(prefix), None) is not None
-        found = index.record(*at)
         if found.row.key == key and found.row.scope == scope:
             return Record(self, found), True
         # Another key or scope shares the truncated digests: only the rows tell.
@@ -567,7 +574,7 @@ class Recording:
         if manifest.content.id != self._manifest.content.id:
             raise ConflictError(f"{self.locator} was replaced by another recording", hint="open it again")
         # The index first: a thread that sees the new number of records must find them.
-        self._index = Index(manifest, self._reader, self._cache, self._pages)
+        self._index = Index(manifest, self._reader, self._cache, self._pages, self._stored)
         self._manifest = manifest
         return True
 

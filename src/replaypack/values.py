@@ -177,6 +177,18 @@ def decode(data: bytes | memoryview) -> Any:
     Raises FormatError for anything that ``encode`` would not have written: bytes that are no MessagePack or go on
     behind the value, other extension types, equal map keys, other than the shortest forms, too deep a nesting.
     """
+    if type(data) is bytes and len(data) < _SHORT:
+        try:
+            value = _decode_c(data)
+            # Neither a timestamp nor nested too deep, as a glance at the bytes tells; the form is what is left.
+            if (
+                (b"\xff" not in data or _no_timestamp(data))  # one byte is found much faster than two
+                and len(data.translate(None, _NO_CONTAINERS)) < MAX_DEPTH
+                and _encode_c(value) == data
+            ):
+                return value
+        except Exception:  # whatever it is, the rules one by one find it again
+            pass
     try:
         return _decode(data)
     except RecursionError:
@@ -191,6 +203,11 @@ _SHORT = 1 << 14  # bytes: in what is longer too many bytes look like containers
 _NO_CONTAINERS = bytes(set(range(256)) - {*range(0x80, 0xA0), *range(0xDC, 0xE0)})
 
 
+def _no_timestamp(data: bytes) -> bool:
+    """Whether the bytes hold no head of a timestamp, be it by chance."""
+    return b"\xd6\xff" not in data and b"\xd7\xff" not in data and b"\xc7\x0c\xff" not in data
+
+
 def _decode(data: bytes | memoryview) -> Any:
     try:
         value = _decode_c(data)
@@ -198,20 +215,6 @@ def _decode(data: bytes | memoryview) -> Any:
         raise
     except Exception as exc:
         raise FormatError(f"not a structured value: {exc}") from exc
-    if (
-        type(data) is bytes
-        and len(data) < _SHORT
-        and b"\xd6\xff" not in data
-        and b"\xd7\xff" not in data
-        and b"\xc7\x0c\xff" not in data
-        and len(data.translate(None, _NO_CONTAINERS)) < MAX_DEPTH
-    ):
-        # Neither a timestamp nor nested too deep, as a glance at the bytes tells; the form is what is left.
-        try:
-            if _encode_c(value) == data:
-                return value
-        except (UnicodeEncodeError, OverflowError, RecursionError):
-            pass
     census = scan(value)
     if census.foreign:  # msgspec decodes the timestamp extension by itself
         raise FormatError("extension type that is not one of this format (timestamp)")
