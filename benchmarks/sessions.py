@@ -106,7 +106,10 @@ def _against_chassis(directory: Path, count: int, rounds: int) -> Row:
     begin = time.perf_counter()
     theirs = Chassis.load(path, mode=ReplayMode.REPLAY)
     for number in range(count):
-        theirs.replay(BoundaryKind.TOOL, key=boundary_key("tool", "lookup", {"id": number}))
+        # As its harness does for each call of a tool.
+        key = boundary_key("tool", "lookup", {"id": number})
+        assert theirs.has_remaining(BoundaryKind.TOOL, key=key)
+        theirs.replay(BoundaryKind.TOOL, key=key)
     peer = time.perf_counter() - begin
     note(f"sessions: {count} calls: {ours:.3f} s, chassis-harness {peer:.2f} s")
     return Row(

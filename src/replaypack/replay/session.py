@@ -255,7 +255,8 @@ class ReplaySession(Calls):
         if self._cursor is None:
             raise UsageError("only a replaying session has recorded calls to compare with")
         scope, kind = scope_of(self), str(kind)
-        return self._explain(kind, identity, name_of(identity), scope, self.recording.key_of(kind, identity))
+        played = self._cursor.played(self.recording.key_of(kind, identity), scope)
+        return self._explain(kind, identity, name_of(identity), scope, played)
 
     # Opening and closing
 
@@ -420,7 +421,7 @@ class ReplaySession(Calls):
             return self._live_sink().begin(kind, identity, name, scope)
         with self._lock:
             misses = self._misses[key, scope] = self._misses.get((key, scope), 0) + 1
-        explanation = self._explain(kind, identity, name, scope, key)
+        explanation = self._explain(kind, identity, name, scope, recorded)
         raise mismatch(cursor.recording, explanation, recorded=recorded, asked=recorded + misses)
 
     def _live_sink(self) -> Sink:
@@ -430,7 +431,7 @@ class ReplaySession(Calls):
                 self._sink = Sink(self._source.extend(), flags=("live_fallback",))
             return self._sink
 
-    def _explain(self, kind: str, identity: Any, name: str | None, scope: str | None, key: bytes) -> Explanation:
+    def _explain(self, kind: str, identity: Any, name: str | None, scope: str | None, played: int) -> Explanation:
         from .mismatch import explain  # only what went wrong needs it
 
         assert self._cursor is not None
@@ -441,7 +442,7 @@ class ReplaySession(Calls):
             name=name,
             scope=scope,
             near=self._position,
-            played=self._cursor.played(key, scope),
+            played=played,
             answers=self._answers,
         )
 
