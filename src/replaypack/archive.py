@@ -38,14 +38,13 @@ from .format.manifest import Content, Manifest, Policy, Redaction, check_metadat
 from .format.manifest import Storage as StorageSection
 from .format.names import LATEST, MARKER, check_name, is_name, latest_key, open_key, parse_locator, revision_key
 from .format.versions import CURRENT_VERSION, FORMAT, parse_document
-from .policies._secrets import KnownSecrets
 from .policies.redaction import (
     DEFAULT,
     VALUES_ONLY,
     RedactionPolicy,
     Redactor,
+    known_secrets,
     policy_from_manifest,
-    secrets_of_environment,
 )
 from .recorder import Recorder
 from .recording import Recording
@@ -54,6 +53,8 @@ from .storage import Storage, open_storage
 if TYPE_CHECKING:
     from .audit import Fault, Level
     from .audit._faults import Report
+    from .replay.modes import ReplayMode
+    from .replay.session import ReplaySession
 
 __all__ = ["Archive", "aopen", "open"]
 
@@ -111,7 +112,7 @@ class Archive:
         fresh: bool = False,
         expect_digest: str | None = None,
         expect_manifest: str | None = None,
-        cache_bytes: int = 48 << 20,
+        cache_bytes: int = 64 << 20,
         secrets: Iterable[str | bytes] = (),
     ) -> Recording:
         """Open a recording: one GET, of ``latest.json`` or of the revision named.
@@ -340,9 +341,7 @@ class Archive:
             mode, old = if_exists, newest
         base_manifest = old if mode == "append" else None
         policy = _policy(redact, base_manifest, name)
-        known = KnownSecrets().adding(secrets)
-        if secrets_from_env:
-            known = known.adding(secrets_of_environment(None if secrets_from_env is True else secrets_from_env))
+        known = known_secrets(secrets, secrets_from_env)
         redactor = Redactor(policy or VALUES_ONLY, known) if policy is not None or known else None
         plain_metadata = dict(metadata or {})
         if redactor is not None:
@@ -383,6 +382,17 @@ class Archive:
             recorder._abandon()
             raise
         return recorder
+
+    def session(
+        self,
+        name: str,
+        mode: ReplayMode | Literal["live", "record", "replay", "auto"] = "auto",
+        **options: Any,
+    ) -> ReplaySession:
+        """A `ReplaySession` that records ``name``, or replays it; the options are those of that class."""
+        from .replay.session import ReplaySession
+
+        return ReplaySession(mode, self, name, **options)
 
     def _template(
         self,

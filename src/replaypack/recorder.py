@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import msgspec
 
-from ._arguments import check_number
+from ._arguments import check_number, check_text
 from ._threads import in_thread
 from ._write.base import External, Seed
-from ._write.journal import JournalFile, journal_directory
+from ._write.histories import Histories
+from ._write.journal import JournalFile, journal_directory, journals_of
 from ._write.literals import LARGE, LiteralStream, Splitter
-from ._write.prepare import Prepared, describe_error, prepare
+from ._write.prepare import Prepared, PreparedCall, describe_error, prepare, prepare_call
 from ._write.publish import Progress, Publisher, progress_of
-from ._write.redact import redact_call
+from ._write.redact import redact_parts
 from ._write.segment import RECORD_FRAME, SegmentBuilder
 from ._write.worker import Worker
 from .errors import (
@@ -36,7 +37,7 @@ from .format.record_frame import Entry, stored_row
 from .format.row import Row, discriminator, encode_row
 from .format.table import INLINE_SPACE, BlobEntry, pack_blob, pack_key
 from .policies.redaction import VALUES_ONLY, Redactor
-from .values import ABSENT
+from .values import ABSENT, decode_payload
 
 if TYPE_CHECKING:
     from ._learn import LearnedSecret
@@ -81,6 +82,7 @@ class Recorder:
         self._splitter = Splitter(self._stream)
         for pieces, ranges in seed.blobs:
             self._splitter.learn(pieces, ranges)
+        self._histories = Histories()
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._salts: list[bytes] = []
@@ -143,10 +145,27 @@ class Recorder:
 
     # Writing
 
+    def prepare_call(
+        self,
+        kind: str,
+        identity: object = ABSENT,
+        *,
+        key: str | bytes | None = None,
+        name: str | None = None,
+        request: object = ABSENT,
+    ) -> PreparedCall:
+        """Take down a call that is about to be made, for ``append(call=…)`` when it is over.
+
+        Key and request are those of the arguments as they are now, whatever the callee does to them. Nothing is
+        written. Raises as `append` does.
+        """
+        return self._prepare_call(kind, identity, key, name, request)
+
     def append(
         self,
         *,
-        kind: str,
+        kind: str = "",
+        call: PreparedCall | None = None,
         identity: object = ABSENT,
         key: str | bytes | None = None,
         name: str | None = None,
@@ -160,14 +179,19 @@ class Recorder:
         flags: Iterable[str] = (),
         attributes: Mapping[str, Any] | None = None,
         salt: bytes | None = None,
+        key_digest: bytes | None = None,
+        key_scheme: str | None = None,
     ) -> int:
         """Record one call and return its sequence number, counted from 0.
 
         ``kind`` is the boundary (``"tool"``, ``"model"``, ``"http"``, …). Its key comes from ``identity``, what
         tells one call from another, or from ``key``, which the host supplies and which is never recomputed;
         ``request`` is what was sent where that is not the identity. ``response`` is what came back; after a
-        failure give ``error`` instead. ``start`` (nanoseconds since the epoch) and ``duration`` (nanoseconds)
-        default to a call that ends now and took no time.
+        failure give ``error`` instead. A ``call`` from `prepare_call` takes the place of ``kind``, ``identity``,
+        ``key``, ``name`` and ``request``. ``start`` (nanoseconds since the epoch) and ``duration`` (nanoseconds)
+        default to a call that ends now and took no time. A record that comes from elsewhere keeps its key with
+        ``key_digest`` (the 32 bytes that a key is, instead of ``key``) and ``key_scheme`` (how it was made, by default
+        ``opaque``), and its ``salt`` (8 bytes), which makes its leaf the same.
 
         When this returns the record is in the local journal and survives the death of the process.
 
@@ -176,20 +200,34 @@ class Recorder:
         local disk fails; `PublishError` where the store has failed for so long that no more fits in memory;
         `RecorderClosedError`.
         """
-        call = (kind, identity, key, name, request, response, error, scope, status, flags, attributes)
         learned = self._learned
-        prepared, label = self._prepare(*call)
+        if key_digest is not None:
+            if type(key_digest) is not bytes or len(key_digest) != 32 or key is not None or call is not None:
+                raise UsageError("a key digest is 32 bytes, and takes the place of a key")
+            key = b"" if identity is ABSENT else None
+        if key_scheme is not None:
+            check_text("key_scheme", key_scheme)
+        if call is None:
+            call = self._prepare_call(kind, identity, key, name, request)
+        elif kind or name is not None or key is not None or identity is not ABSENT or request is not ABSENT:
+            raise UsageError("a prepared call has its kind, name, key, identity and request already")
+        prepared, label = self._prepare(call, response, error, scope, status, flags, attributes)
         if salt is not None and (type(salt) is not bytes or len(salt) != 8):
             raise UsageError("a salt is 8 bytes")
-        check_number("start", start, "nanoseconds since the epoch, an integer")
-        check_number("duration", duration, "nanoseconds, an integer")
-        if start is None:
+        if duration is not None:
+            check_number("duration", duration, "nanoseconds, an integer")
+        if start is not None:
+            check_number("start", start, "nanoseconds since the epoch, an integer")
+        else:
             start = max(0, time.time_ns() - (duration or 0))
         self._worker.wait_for_room()
         with self._lock:
             self._check_open()
-            if learned != self._learned:
-                prepared, label = self._prepare(*call)  # a secret was learned meanwhile
+            if self._learned != call.learned or self._learned != learned:
+                call = self._prepare_again(call)  # a secret was learned meanwhile
+                prepared, label = self._prepare(call, response, error, scope, status, flags, attributes)
+            if key_digest is not None:
+                prepared.key, prepared.scheme = key_digest, key_scheme or "opaque"
             try:
                 return self._append(prepared, label, start, duration or 0, salt)
             except BaseException as problem:
@@ -199,13 +237,39 @@ class Recorder:
                     self._failure = RecorderClosedError(f"an append was cut short by {type(problem).__name__}")
                 raise
 
+    def _prepare_call(
+        self, kind: str, identity: object, key: str | bytes | None, name: str | None, request: object
+    ) -> PreparedCall:
+        """A call without secrets, taken down."""
+        learned, bits = self._learned, 0
+        if self._redactor is not None:
+            parts = [kind, identity, key, name, request]
+            bits = redact_parts(self._redactor, parts)
+            kind, identity, key, name, request = parts  # type: ignore[assignment]
+        call = prepare_call(kind, identity, key, name, request, self._histories)
+        call.flags, call.learned = bits, learned
+        return call
+
+    def _prepare_again(self, call: PreparedCall) -> PreparedCall:
+        """A call that was taken down before a secret was learned, without it."""
+        blobs = iter([b"".join(pieces) for pieces in call.recipes])
+        request, identity = [
+            ABSENT if ref is None else decode_payload(ref.encoding, next(blobs))
+            for ref in (call.request, call.identity)
+        ]
+        if call.scheme == "identity":
+            if call.identity is None:
+                request, identity = ABSENT, request
+            again = self._prepare_call(call.kind, identity, None, call.name, request)
+        else:
+            again = self._prepare_call(call.kind, ABSENT, b"", call.name, request)
+            again.key, again.scheme = call.key, call.scheme
+        again.flags |= call.flags
+        return again
+
     def _prepare(
         self,
-        kind: str,
-        identity: object,
-        key: str | bytes | None,
-        name: str | None,
-        request: object,
+        call: PreparedCall,
         response: object,
         error: BaseException | Mapping[str, Any] | None,
         scope: str | None,
@@ -214,12 +278,12 @@ class Recorder:
         attributes: Mapping[str, Any] | None,
     ) -> tuple[Prepared, str | None]:
         """The record of a call without secrets, before it has a place, and its scope."""
-        bits = 0
+        bits = call.flags
         if self._redactor is not None:
-            kind, identity, key, name, request, response, error, scope, attributes, bits = redact_call(
-                self._redactor, kind, identity, key, name, request, response, error, scope, attributes
-            )
-        prepared = prepare(kind, identity, key, name, request, response, error, scope, status, flags, attributes)
+            parts = [response, error, scope, attributes]
+            bits |= redact_parts(self._redactor, parts)
+            response, error, scope, attributes = parts  # type: ignore[assignment]
+        prepared = prepare(call, response, error, scope, status, flags, attributes)
         prepared.flags |= bits
         return prepared, scope
 
@@ -236,7 +300,9 @@ class Recorder:
         if starts_frame:
             splitter.begin_frame()
             splitter.inlines.begin_frame(INLINE_SPACE + self._inlines)
-        recipes = b"".join([encode_ops(splitter.recipe(pieces)) for pieces in p.recipes])
+        recipes = b""
+        for pieces in p.recipes:
+            recipes += encode_ops(splitter.recipe(pieces))
         row = encode_row(
             Row(
                 seq,
@@ -440,21 +506,18 @@ class Recorder:
     def _append_anew(self, record: Record) -> None:
         row = record.row
         opaque = row.scheme != "identity"
-        prepared, scope = self._prepare(
+        call = self._prepare_call(
             row.kind,
             ABSENT if opaque else record.identity,
-            row.key if opaque else None,
+            b"" if opaque else None,
             row.name,
             record.request if opaque or row.identity is not None else ABSENT,
-            record.response,
-            None,
-            row.scope,
-            record.status,
-            record.flags,
-            row.attributes,
         )
         if opaque:
-            prepared.key, prepared.scheme = row.key, row.scheme
+            call.key, call.scheme = row.key, row.scheme
+        prepared, scope = self._prepare(
+            call, record.response, None, row.scope, record.status, record.flags, row.attributes
+        )
         self._append(prepared, scope, row.start, row.duration, row.salt)
 
     def seal(self) -> Manifest:
@@ -491,6 +554,21 @@ class Recorder:
             self._closed = True
         self._worker.stop()
         self._journal.close(delete=False)
+
+    def discard(self) -> None:
+        """Stop, and leave things as they were: nothing that was appended stays, and the name is given up.
+
+        Does nothing after `seal`. Raises `StorageError` where the store fails; the claim then expires by itself.
+        """
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        self._worker.stop()
+        self._journal.close(delete=True)
+        for path in journals_of(self._journal_directory, self._publisher.writer.hex()):
+            path.unlink(missing_ok=True)
+        self._publisher.withdraw()
 
     def _abandon(self) -> None:
         """Stop a recorder that never got its claim."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time as _time
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import msgspec
 
 from ._arguments import check_number, check_text, check_type, names_of
+from ._read import ladder
+from ._read.around import frames_around, read_literals
 from ._read.cache import Cache
 from ._read.index import Found, Index
 from ._read.packs import Frame, PackReader
@@ -25,8 +28,7 @@ from .format.recipe import BLOB_LIMIT, Range, materialise, output_length
 from .format.record_frame import RecordFrame
 from .format.row import FLAGS, STATUSES, BlobRef, Row, discriminator
 from .format.table import FrameEntry
-from .policies._secrets import KnownSecrets
-from .policies.redaction import VALUES_ONLY, Redactor, policy_from_manifest
+from .policies.redaction import VALUES_ONLY, Redactor, known_secrets, policy_from_manifest
 from .storage import Storage
 from .values import ABSENT, decode_payload
 
@@ -34,6 +36,12 @@ __all__ = ["Record", "Recording"]
 
 _T = TypeVar("_T")
 _UNREAD: Any = object()
+
+#: What a look at several payloads reads: literal frames, their raw bytes, bytes of one payload, of all but the first.
+_LOOK_FRAMES = 16
+_LOOK_RAW = 20 << 20
+_LOOK_BLOB = 16 << 20
+_LOOK_ALL = 8 << 20
 
 #: Record frames that iteration reads ahead, in one batch, and their raw bytes.
 _AHEAD = 8
@@ -196,21 +204,23 @@ class Recording:
         manifest: Manifest,
         *,
         refresh: Callable[[], Manifest] | None = None,
-        cache_bytes: int = 48 << 20,
+        cache_bytes: int = 64 << 20,
         owns_storage: bool = False,
         secrets: Iterable[str | bytes] = (),
     ) -> None:
-        self._secrets = KnownSecrets().adding(secrets)
+        self._secrets = known_secrets(secrets)
         self._redactor_made: tuple[Redaction, Redactor | None] | None = None
         self._storage = storage
         self._name = name
         self._refresh = refresh
-        self._pages = Cache(cache_bytes // 3)
-        self._cache = Cache(cache_bytes - cache_bytes // 3)
+        # A page is asked for far more often than a frame: frames have the room that pages leave.
+        self._pages = Cache(cache_bytes // 2)
+        self._stored = Cache(cache_bytes // 8)
+        self._cache = Cache(cache_bytes - cache_bytes // 8, beside=self._pages)
         self._reader = PackReader(storage)
         self._owns_storage = owns_storage
         self._manifest = manifest
-        self._index = Index(manifest, self._reader, self._cache, self._pages)
+        self._index = Index(manifest, self._reader, self._cache, self._pages, self._stored)
         self._near_read = False
         #: A larger payload (bytes) is read only where it is in proportion to the compressed bytes that it is made of:
         #: an archive is not trusted to fill the memory. Payloads of hundreds of megabytes of zeros need more.
@@ -240,6 +250,7 @@ class Recording:
         """Release the cache and, where the recording opened it, the storage."""
         self._cache.clear()
         self._pages.clear()
+        self._stored.clear()
         if self._owns_storage:
             self._storage.close()
 
@@ -346,15 +357,25 @@ class Recording:
             record.response  # noqa: B018
         return record
 
+    def following(self, record: Record) -> Record | None:
+        """The record behind another one where it lies in the same frame, which is in memory; else None."""
+        _, _, _, frame, number = record._found
+        number += 1
+        if not isinstance(frame, RecordFrame) or number >= frame.count:
+            return None
+        row, data, inline = frame.record(number)
+        return Record(self, Found(row, data, inline, frame, number)) if row.seq == record.row.seq + 1 else None
+
     def _find(self, key: bytes, scope: str | None, nth: int) -> Record | None:
-        check_number("nth", nth, "a number, counted from 0")
-        check_text("scope", scope)
-        if scope is not None and self.redactor is not None:
-            scope = self.redactor.redact(scope)
+        if type(nth) is not int or nth:
+            check_number("nth", nth, "a number, counted from 0")
+        if scope is not None and (redactor := self.redactor) is not None:
+            scope = redactor.redact(scope)
         if not self._near_read:
             self._read_near()
         if scope is None:
             return self._find_in(key, None, nth)[0]
+        check_text("scope", scope)
         for wanted in (scope, None):
             record, any_ = self._find_in(key, wanted, nth)
             if record is not None or any_:
@@ -364,10 +385,13 @@ class Recording:
     def _find_in(self, key: bytes, scope: str | None, nth: int) -> tuple[Record | None, bool]:
         prefix = key[:16] + discriminator(scope)
         index = self._index
-        at = index.first(prefix) if nth == 0 else next(index.entries(prefix, nth), None)
-        if at is None:
+        if nth == 0:
+            found = index.first(prefix)
+        else:
+            at = next(index.entries(prefix, nth), None)
+            found = index.record(*at) if at is not None else None
+        if found is None:
             return None, nth > 0 and next(index.entries(prefix), None) is not None
-        found = index.record(*at)
         if found.row.key == key and found.row.scope == scope:
             return Record(self, found), True
         # Another key or scope shares the truncated digests: only the rows tell.
@@ -405,6 +429,31 @@ class Recording:
         [found] = self._index.counts([key[:16] + discriminator(scope)])
         return found
 
+    def count_keys(self, keys: Iterable[bytes]) -> list[int]:
+        """How many records each of several keys (32 bytes) has, in any scope; asked in one go."""
+        self._read_near()
+        return self._index.counts([key[:16] for key in keys])
+
+    def latest(self, key: bytes, scopes: Sequence[str | None]) -> Record | None:
+        """The last record of a key (32 bytes) in the first of several scopes that has one, its response loaded.
+
+        However many scopes: one page of the key table, one record frame, as a `lookup`.
+        """
+        self._read_near()
+        found = ladder.latest(self._index, key, scopes)
+        if found is None:
+            return None
+        record = Record(self, found)
+        record.response  # noqa: B018
+        return record
+
+    def repeated(self) -> Iterator[list[int]]:
+        """Yield the sequence numbers of the records of each key and scope that has more than one, in order.
+
+        Reads the key table once, and no record.
+        """
+        return ladder.repeated(self._index)
+
     def record(self, seq: int) -> Record:
         """Return the record with sequence number ``seq``; raises `UsageError` where there is none."""
         if type(seq) is not int or not 0 <= seq < len(self):
@@ -416,6 +465,57 @@ class Recording:
                 raise FormatError(f"record {seq} is not in its frame of {entry.items}", where=frame.where)
             return Record(self, Found(row, data, inline, records, seq - entry.first))
         raise FormatError(f"no frame holds record {seq}", where=self.locator)
+
+    def around(self, seq: int, *, frames: int = 16) -> list[Record]:
+        """Return the records of the ``frames`` record frames nearest to record ``seq``, in order.
+
+        Whatever the size of the recording this takes one page of a table, and the frames in one go.
+        """
+        check_number("seq", seq, "a sequence number, counted from 0")
+        check_number("frames", frames, "a number of frames")
+        near = frames_around(self._index, min(seq, max(0, len(self) - 1)), frames) if frames else []
+        read = self._index.read_frames([frame for _, frame in near])
+        return [Record(self, found) for frame in read for found in _found(frame)]
+
+    def of_key(self, key: bytes, *, limit: int = 16, frames: int = 16) -> list[Record]:
+        """Return up to ``limit`` records of a key (32 bytes), of whatever scope, from ``frames`` frames at most.
+
+        They are read in one go.
+        """
+        self._read_near()
+        wanted: dict[Frame, list[tuple[int, int]]] = {}
+        for segment, entry, ref in islice(self._index.entries(key[:16]), limit):
+            frame = Frame(segment.pack(ref.frame, where="page of keys"), ref.frame, None, ref.digest)
+            if frame in wanted or len(wanted) < frames:
+                wanted.setdefault(frame, []).append((entry.seq, entry.seq - ref.first))
+        found = []
+        for (frame, numbers), records in zip(wanted.items(), self._index.read_frames(list(wanted)), strict=True):
+            for seq, number in numbers:
+                row, data, inline = records.record(number)
+                if row.seq != seq or row.key[:16] != key[:16]:
+                    raise FormatError(f"record {seq} does not match its entry in keys", where=frame.where)
+                if row.key == key:
+                    found.append(Record(self, Found(row, data, inline, records, number)))
+        return sorted(found, key=lambda record: record.seq)
+
+    def with_requests(self, records: Iterable[Record]) -> list[Record]:
+        """Return those of ``records`` of which request and identity could be read in two rounds, within bounds.
+
+        Reading them then asks nothing of the store. The first come first: once the bounds are reached (16 literal
+        frames of 20 MiB, 8 MiB of payloads), only those that need no more are returned.
+        """
+        total = 0
+        chosen: list[tuple[Record, list[Range]]] = []
+        for record in records:
+            row, found = record.row, record._found
+            sizes = [ref.size for ref in (row.request, row.identity) if ref is not None]
+            if not sizes or max(sizes) > _LOOK_BLOB or (chosen and total + sum(sizes) > _LOOK_ALL):
+                continue
+            total += sum(sizes)
+            recipes = self._index.recipes(found.frame, found.number)
+            chosen.append((record, [item for recipe in recipes[: len(sizes)] for item in recipe]))
+        fits = read_literals(self._index, [ranges for _, ranges in chosen], _LOOK_FRAMES, _LOOK_RAW)
+        return [record for (record, _), fit in zip(chosen, fits, strict=True) if fit]
 
     def find_blob(self, digest_: str) -> tuple[Record, str]:
         """Return a record that has the blob of a digest (64 hex digits), and the blob's role in it.
@@ -521,7 +621,7 @@ class Recording:
         if manifest.content.id != self._manifest.content.id:
             raise ConflictError(f"{self.locator} was replaced by another recording", hint="open it again")
         # The index first: a thread that sees the new number of records must find them.
-        self._index = Index(manifest, self._reader, self._cache, self._pages)
+        self._index = Index(manifest, self._reader, self._cache, self._pages, self._stored)
         self._manifest = manifest
         return True
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from operator import add
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -55,6 +55,10 @@ _MANY = 64  # entries: a map with more is split in C, one piece per entry
 _TINY = 64  # bytes: very many elements that are smaller on average are taken in runs
 
 _encode_c = msgspec.msgpack.Encoder().encode
+
+#: Encodings of the elements of lists, by the ``id`` of the list, and none.
+_Encoded: TypeAlias = Mapping[int, list[bytes]]
+_NOTHING: Final[_Encoded] = {}
 
 
 class Absent:
@@ -173,6 +177,18 @@ def decode(data: bytes | memoryview) -> Any:
     Raises FormatError for anything that ``encode`` would not have written: bytes that are no MessagePack or go on
     behind the value, other extension types, equal map keys, other than the shortest forms, too deep a nesting.
     """
+    if type(data) is bytes and len(data) < _SHORT:
+        try:
+            value = _decode_c(data)
+            # Neither a timestamp nor nested too deep, as a glance at the bytes tells; the form is what is left.
+            if (
+                (b"\xff" not in data or _no_timestamp(data))  # one byte is found much faster than two
+                and len(data.translate(None, _NO_CONTAINERS)) < MAX_DEPTH
+                and _encode_c(value) == data
+            ):
+                return value
+        except Exception:  # whatever it is, the rules one by one find it again
+            pass
     try:
         return _decode(data)
     except RecursionError:
@@ -187,6 +203,11 @@ _SHORT = 1 << 14  # bytes: in what is longer too many bytes look like containers
 _NO_CONTAINERS = bytes(set(range(256)) - {*range(0x80, 0xA0), *range(0xDC, 0xE0)})
 
 
+def _no_timestamp(data: bytes) -> bool:
+    """Whether the bytes hold no head of a timestamp, be it by chance."""
+    return b"\xd6\xff" not in data and b"\xd7\xff" not in data and b"\xc7\x0c\xff" not in data
+
+
 def _decode(data: bytes | memoryview) -> Any:
     try:
         value = _decode_c(data)
@@ -194,20 +215,6 @@ def _decode(data: bytes | memoryview) -> Any:
         raise
     except Exception as exc:
         raise FormatError(f"not a structured value: {exc}") from exc
-    if (
-        type(data) is bytes
-        and len(data) < _SHORT
-        and b"\xd6\xff" not in data
-        and b"\xd7\xff" not in data
-        and b"\xc7\x0c\xff" not in data
-        and len(data.translate(None, _NO_CONTAINERS)) < MAX_DEPTH
-    ):
-        # Neither a timestamp nor nested too deep, as a glance at the bytes tells; the form is what is left.
-        try:
-            if _encode_c(value) == data:
-                return value
-        except (UnicodeEncodeError, OverflowError, RecursionError):
-            pass
     census = scan(value)
     if census.foreign:  # msgspec decodes the timestamp extension by itself
         raise FormatError("extension type that is not one of this format (timestamp)")
@@ -254,16 +261,25 @@ def encode_pieces(value: object, *, census: Census | None = None) -> list[bytes]
     """
     if census is None:
         census = survey(value)
-    value = census.value
-    if type(value) not in _CONTAINERS:
+    if type(census.value) not in _CONTAINERS:
         return [_encode(census)]
-    if census.count <= _MANY:
-        whole = _encode(census)
-        if len(whole) < _WHOLE:
-            return [whole]
-    if census.low >= _MIN_INT and census.high <= _MAX_INT:
+    return _pieces(census)
+
+
+def _pieces(census: Census, encoded: _Encoded = _NOTHING) -> list[bytes]:
+    value = census.value
+    fits = census.low >= _MIN_INT and census.high <= _MAX_INT
+    if fits and census.count <= _MANY:
+        # What most payloads are.
         try:
-            return _cut_whole(value, _encode_c)
+            whole = _encode_c(value)
+            if len(whole) < _WHOLE:
+                return [whole]
+        except (UnicodeEncodeError, RecursionError):
+            pass
+    if fits:
+        try:
+            return _cut_whole(value, _encode_c, encoded)
         except (UnicodeEncodeError, RecursionError):
             pass
     try:
@@ -273,10 +289,10 @@ def encode_pieces(value: object, *, census: Census | None = None) -> list[bytes]
         raise  # pragma: no cover
 
 
-def _cut_whole(value: Any, enc: Callable[[Any], bytes]) -> list[bytes]:
+def _cut_whole(value: Any, enc: Callable[[Any], bytes], encoded: _Encoded = _NOTHING) -> list[bytes]:
     pieces: list[bytes] = []
     glue: list[bytes] = []
-    _cut(value, enc, pieces, glue, _LEVELS)
+    _cut(value, enc, pieces, glue, _LEVELS, encoded)
     if glue:
         pieces.append(b"".join(glue))
     if sum(map(len, pieces)) < _WHOLE:
@@ -284,7 +300,9 @@ def _cut_whole(value: Any, enc: Callable[[Any], bytes]) -> list[bytes]:
     return pieces
 
 
-def _cut(value: Any, enc: Callable[[Any], bytes], pieces: list[bytes], glue: list[bytes], levels: int) -> None:
+def _cut(
+    value: Any, enc: Callable[[Any], bytes], pieces: list[bytes], glue: list[bytes], levels: int, encoded: _Encoded
+) -> None:
     """Append the pieces of ``value``; ``glue`` holds what is to precede the next piece and is not one itself."""
     if type(value) is dict:
         inner = set(map(type, value.values()))
@@ -295,7 +313,7 @@ def _cut(value: Any, enc: Callable[[Any], bytes], pieces: list[bytes], glue: lis
             for key, child in value.items():
                 glue.append(enc(key))
                 if levels > 1 and type(child) in _CONTAINERS and child:
-                    _cut(child, enc, pieces, glue, levels - 1)
+                    _cut(child, enc, pieces, glue, levels - 1, encoded)
                 else:
                     _place(enc(child), pieces, glue)
         elif inner.isdisjoint(_CONTAINERS) and inner.isdisjoint((str, bytes)):
@@ -311,14 +329,19 @@ def _cut(value: Any, enc: Callable[[Any], bytes], pieces: list[bytes], glue: lis
             _place(enc(value), pieces, glue)
             return
         glue.append(_array_header(len(value)))
-        parts = list(map(enc, value))
+        parts = encoded.get(id(value)) or list(map(enc, value))
         if levels > 1 and max(map(len, parts)) >= _DIVIDE:
-            for part, child in zip(parts, value, strict=True):
-                if len(part) >= _DIVIDE and _has_containers(child):
-                    _cut(child, enc, pieces, glue, levels - 1)
-                else:
-                    _flush(pieces, glue)
-                    pieces.append(part)
+            done = 0
+            for index, size in enumerate(map(len, parts)):
+                if size >= _DIVIDE and _has_containers(value[index]):
+                    if done < index:
+                        _flush(pieces, glue)
+                        pieces.extend(parts[done:index])
+                    _cut(value[index], enc, pieces, glue, levels - 1, encoded)
+                    done = index + 1
+            if done < len(parts):
+                _flush(pieces, glue)
+                pieces.extend(parts[done:])
         else:
             _place_all(parts, pieces, glue)
 
@@ -366,17 +389,26 @@ def encode_payload(value: object, *, census: Census | None = None) -> tuple[int,
     return number, pieces[0] if pieces else b""
 
 
-def payload_pieces(value: object, *, census: Census | None = None) -> tuple[int, list[bytes]]:
-    """``encode_payload`` with the bytes in pieces as of ``encode_pieces``; none for ABSENT."""
-    return _payload(value, census, cut=True)
+def payload_pieces(
+    value: object, *, census: Census | None = None, encoded: _Encoded = _NOTHING
+) -> tuple[int, list[bytes]]:
+    """``encode_payload`` with the bytes in pieces as of ``encode_pieces``; none for ABSENT.
+
+    ``encoded`` may have a list in ``value``, or several, by ``id``: the encodings of its elements.
+    """
+    return _payload(value, census, cut=True, encoded=encoded)
 
 
-def _payload(value: object, census: Census | None, *, cut: bool) -> tuple[int, list[bytes]]:
+def _payload(
+    value: object, census: Census | None, *, cut: bool, encoded: _Encoded = _NOTHING
+) -> tuple[int, list[bytes]]:
     if value is ABSENT:
         return ENCODING_NONE, []
     if census is None:
         census = survey(value)
     plain = census.value
+    if type(plain) in _CONTAINERS:
+        return ENCODING_STRUCTURED, _pieces(census, encoded) if cut else [_encode(census)]
     if type(plain) is bytes:
         return ENCODING_BYTES, [plain]
     if type(plain) is str:
@@ -384,7 +416,7 @@ def _payload(value: object, census: Census | None, *, cut: bool) -> tuple[int, l
             return ENCODING_TEXT, [plain.encode()]
         except UnicodeEncodeError:
             pass
-    return ENCODING_STRUCTURED, encode_pieces(plain, census=census) if cut else [_encode(census)]
+    return ENCODING_STRUCTURED, [_encode(census)]
 
 
 def decode_payload(encoding: int, data: bytes | memoryview) -> Any:

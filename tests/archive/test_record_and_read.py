@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 import replaypack
 from replaypack import ABSENT, Archive
+from replaypack._read.packs import Frame, PackReader
 from replaypack._write import publish
 from replaypack.errors import (
     CanonicalizationError,
@@ -307,6 +309,29 @@ def test_many_threads_read(archive: Archive) -> None:
     for thread in threads:
         thread.join()
     assert not failure
+
+
+def test_records_stay_when_their_frames_do_not(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    items = [{"kind": "tool", "identity": n, "response": f"{n:05}" * 200} for n in range(2000)]
+    record(archive, "run", items)
+    recording = archive.open("run", cache_bytes=800_000)
+    frames: list[Frame] = []
+    read = PackReader.read
+
+    def counted(self: PackReader, wanted: Sequence[Frame]) -> list[bytes]:
+        frames.extend(wanted)
+        return read(self, wanted)
+
+    monkeypatch.setattr(PackReader, "read", counted)
+    for again in (False, True):
+        frames.clear()
+        for item in items[::150]:  # each in another frame, and there is room for four
+            found = recording.lookup("tool", item["identity"])
+            assert found is not None
+            assert found.response == item["response"]
+        assert bool(frames) is not again
+    assert found.request == items[1950]["identity"]
+    assert found.row_bytes == recording.record(1950).row_bytes
 
 
 def test_blobs_are_found_by_digest(archive: Archive) -> None:

@@ -11,10 +11,14 @@ __all__ = ["Cache"]
 
 
 class Cache:
-    """Keeps the most recently used values up to ``limit`` bytes in all (as their owners count them)."""
+    """Keeps the most recently used values up to ``limit`` bytes in all (as their owners count them).
 
-    def __init__(self, limit: int) -> None:
+    What is in the cache ``beside`` it counts for the limit as well.
+    """
+
+    def __init__(self, limit: int, beside: Cache | None = None) -> None:
         self.limit = limit
+        self._beside = beside
         self.size = 0
         self._items: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
         self._lock = threading.Lock()
@@ -38,7 +42,13 @@ class Cache:
                 self.size -= old[1]
             self._items[key] = (value, size)
             self.size += size
-            while self.size > self.limit and len(self._items) > 1:
+        self.trim()
+
+    def trim(self) -> None:
+        """Forget what is over the limit, the oldest first."""
+        with self._lock:
+            limit = self.limit - (self._beside.size if self._beside is not None else 0)
+            while self.size > limit and len(self._items) > 1:
                 _, (_, freed) = self._items.popitem(last=False)
                 self.size -= freed
 

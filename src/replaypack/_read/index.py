@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from functools import partial
+from struct import Struct
 from typing import Any, NamedTuple
 
 from replaypack.errors import FormatError
@@ -17,7 +17,7 @@ from replaypack.format.manifest import Manifest, PackRef, PageRef, Segment, pars
 from replaypack.format.names import pack_key_of
 from replaypack.format.recipe import BLOB_LIMIT, BLOB_RATIO, Range
 from replaypack.format.record_frame import RecordFrame
-from replaypack.format.row import Row
+from replaypack.format.row import Row, parse_stored_row
 from replaypack.format.table import (
     BLOBS,
     INLINE_SPACE,
@@ -36,6 +36,7 @@ from replaypack.format.table import (
     unpack_blob,
     unpack_frame,
     unpack_key,
+    unpack_ref,
 )
 
 from .cache import Cache
@@ -44,17 +45,14 @@ from .packs import Frame, PackReader
 __all__ = ["Found", "Index", "SegmentIndex"]
 
 
-#: Searches of a page after which a list of its keys is made.
-_SEARCHED = 4
-
-
 class Found(NamedTuple):
     """A record in its frame."""
 
     row: Row
     row_bytes: bytes
     inline: bytes | None
-    frame: RecordFrame
+    #: Its frame, or where that lies.
+    frame: RecordFrame | Frame
     number: int
 
 
@@ -62,14 +60,21 @@ class Found(NamedTuple):
 PageKey = tuple[str, str, int, int, bytes, int]
 
 
-def _frame_key(frame: Frame) -> tuple[str, str, int, int, bytes | None]:
+#: About what a stored row and response take in the cache besides their bytes.
+_STORED = 450
+
+#: The end of an entry in the dictionary of a page of ``keys``: before it stand the first record and the pack.
+_PLACE = Struct(">II16s")
+
+
+def _frame_key(frame: Frame) -> tuple[str, bytes]:
     """What a record frame is kept under: all that it was checked against, so that no other reference finds it."""
-    return ("records", frame.pack.digest, frame.at.offset, frame.at.length, frame.digest)
+    return (frame.pack.digest, _PLACE.pack(frame.at.offset, frame.at.length, frame.digest))
 
 
-def _raw_key(frame: Frame) -> tuple[str, str, int, int, bytes | None]:
+def _raw_key(frame: Frame) -> tuple[str, str, bytes]:
     """The same of the raw bytes of a literal frame."""
-    return ("literals", frame.pack.digest, frame.at.offset, frame.at.length, frame.digest)
+    return ("literals", *_frame_key(frame))
 
 
 def _after(prefix: bytes) -> bytes | None:
@@ -100,6 +105,17 @@ def check_proportion(frames: Sequence[Frame], size: int, limit: int, *, where: s
             where=where,
             hint="raise `blob_limit` of the recording (bytes) where you trust its writer",
         )
+
+
+def _checked(
+    frame: RecordFrame | Frame, stored: tuple[bytes, bytes | None], seq: int, number: int, key: bytes
+) -> Found:
+    """Record ``number`` of a frame, of its stored row and response; it must be the one that ``keys`` says it is."""
+    inline = stored[1]
+    row, data = parse_stored_row(stored[0], inline, where=frame.where)
+    if row.seq != seq or row.key[:16] != key:
+        raise FormatError(f"record {seq} does not match its entry in keys", where=frame.where)
+    return Found(row, data, inline, frame, number)
 
 
 class SegmentIndex:
@@ -167,9 +183,19 @@ def _read_page_ref(ref: PageRef, reader: PackReader) -> bytes:
 class Index:
     """Tables and record frames of a whole recording: its manifest's segments, in order."""
 
-    def __init__(self, manifest: Manifest, reader: PackReader, cache: Cache, page_cache: Cache | None = None) -> None:
+    def __init__(
+        self,
+        manifest: Manifest,
+        reader: PackReader,
+        cache: Cache,
+        page_cache: Cache | None = None,
+        stored: Cache | None = None,
+    ) -> None:
         self.reader = reader
         self.cache = cache
+        #: Stored rows and inline responses that a frame was read for, by themselves: calls that come in no order
+        #: come again, and of a frame that was read for one record the others may never be asked for.
+        self.stored = stored if stored is not None else Cache(0)
         # Pages are few and asked all the time: frames that are read once must not drive them out.
         self.page_cache = page_cache if page_cache is not None else cache
         storage = manifest.storage
@@ -211,10 +237,18 @@ class Index:
         for index, frame, raw in zip(missing, frames, self.reader.read(frames) if frames else (), strict=True):
             segment, shape, number = wanted[index]
             root = segment.root(shape)
-            make = KeyPage if shape is KEYS else partial(parse_page, shape)
-            page = make(raw, root.page_count(number), root.digests[number], where=frame.where)
-            self.page_cache.put(segment.page(shape, number)[1], page, len(raw))
+            count, digest = root.page_count(number), root.digests[number]
+            page: KeyPage | bytes
+            if shape is KEYS:
+                page = KeyPage(raw, count, digest, where=frame.where)
+                size = page.weight
+            else:
+                page = parse_page(shape, raw, count, digest, where=frame.where)
+                size = len(page)
+            self.page_cache.put(segment.page(shape, number)[1], page, size)
             result[index] = page
+        if missing:
+            self.cache.trim()  # frames have the room that pages leave
         return result
 
     # Keys
@@ -267,31 +301,35 @@ class Index:
         """How many entries of ``keys`` begin with each prefix (16 bytes: a key; 24: with its discriminator)."""
         return [sum((end or 0) - start for _, start, end in runs) for runs in self._bounds(prefixes, ends=True)]
 
-    def first(self, prefix: bytes) -> tuple[SegmentIndex, KeyEntry, FrameRef] | None:
-        """The first entry that begins with ``prefix`` (24 bytes), in recording order: what nearly every lookup asks."""
+    def first(self, prefix: bytes) -> Found | None:
+        """The record of the first entry that begins with ``prefix`` (24 bytes), in recording order.
+
+        It is what nearly every lookup asks, so that what `entries` and `record` do is written out here.
+        """
         if len(self.segments) != 1:
-            return next(self.entries(prefix), None)
+            at = next(self.entries(prefix), None)
+            return self.record(*at) if at is not None else None
         segment = self.segments[0]
-        number = segment.root(KEYS).page_of(prefix)
-        [page] = self.key_pages([(segment, number)])
-        keys = page.prefixes
-        if keys is None:
-            within = lower_bound(page.rows, KEYS.width, prefix)
-            page.touched += 1
-            if page.touched == _SEARCHED:
-                # A page that is asked again and again is searched in C from now on.
-                page.prefixes = [page.rows[at : at + 24] for at in range(0, len(page.rows), KEYS.width)]
-                _, key = segment.page(KEYS, number)
-                self.page_cache.put(key, page, len(page.rows) + 66 * len(page.prefixes))
-        else:
-            within = bisect_left(keys, prefix)
-        start = within * KEYS.width
+        fences = segment.root(KEYS).fences
+        number = (bisect_left(fences, prefix) or 1) - 1
+        page: KeyPage | None = self.page_cache.get(segment.page(KEYS, number)[1])
+        if page is None:
+            [page] = self.key_pages([(segment, number)])
+        start = page.lower_bound(prefix) * KEYS.width
         if start >= len(page.rows):
-            return next(self.entries(prefix), None)
-        if page.rows[start : start + len(prefix)] != prefix:
+            at = next(self.entries(prefix), None)
+            return self.record(*at) if at is not None else None
+        found = page.rows[start : start + KEYS.width]
+        if not found.startswith(prefix):
             return None
-        entry = unpack_key(page.rows, start)
-        return segment, entry, page.frame_of(entry.seq)
+        seq = int.from_bytes(found[24:])
+        ref = page.ref_of(seq)
+        pack = int.from_bytes(ref[6:10])
+        frame = self.cache.get((segment.packs[pack].digest, ref[10:])) if pack < len(segment.packs) else None
+        if frame is None:
+            return self.record(segment, unpack_key(found), unpack_ref(ref))
+        within = seq - int.from_bytes(ref[:6])
+        return _checked(frame, frame.stored(within), seq, within, prefix[:16])
 
     def entries(self, prefix: bytes, nth: int = 0) -> Iterator[tuple[SegmentIndex, KeyEntry, FrameRef]]:
         """Yield the entries that begin with ``prefix``, from number ``nth`` on, with the frames they lie in.
@@ -327,14 +365,17 @@ class Index:
         """Read the record that an entry of ``keys`` names and check it against the entry."""
         pack = segment.pack(ref.frame, where="page of keys")
         at = Frame(pack, ref.frame, None, ref.digest)
-        frame: RecordFrame | None = self.cache.get(_frame_key(at))
-        if frame is None:
-            [frame] = self.read_frames([at])
+        key = _frame_key(at)
         number = entry.seq - ref.first
-        row, data, inline = frame.record(number)
-        if row.seq != entry.seq or row.key[:16] != entry.key:
-            raise FormatError(f"record {entry.seq} does not match its entry in keys", where=frame.where)
-        return Found(row, data, inline, frame, number)
+        frame: RecordFrame | None = self.cache.get(key)
+        if frame is not None:
+            return _checked(frame, frame.stored(number), entry.seq, number, entry.key)
+        stored: tuple[bytes, bytes | None] | None = self.stored.get((key, number))
+        if stored is None:
+            [frame] = self.read_frames([at])
+            stored = frame.stored(number)
+            self.stored.put((key, number), stored, len(stored[0]) + len(stored[1] or b"") + _STORED)
+        return _checked(at, stored, entry.seq, number, entry.key)
 
     def frames(self, first: int = 0) -> Iterator[tuple[FrameEntry, Frame]]:
         """Yield the record frames from the one that holds record ``first`` on, in order."""
@@ -367,8 +408,10 @@ class Index:
         self.cache.put(_frame_key(at), frame, frame.weight)
         return frame
 
-    def recipes(self, frame: RecordFrame, number: int) -> list[list[Range]]:
+    def recipes(self, frame: RecordFrame | Frame, number: int) -> list[list[Range]]:
         """The recipes of a record; what they take in memory counts for the cache."""
+        if isinstance(frame, Frame):
+            [frame] = self.read_frames([frame])
         before = frame.weight
         result = frame.recipes(number)
         if frame.weight != before and self.cache.get(frame.token) is frame:
@@ -408,7 +451,7 @@ class Index:
         entries = self.literal_entries(spans)
         check_proportion([frame for _, frame in entries], size, limit, where=where)
         firsts = [entry.first for entry, _ in entries]
-        raws = self._literal_frames(entries)
+        raws = self.literal_frames(entries)
         result = []
         for offset, length in spans:
             cuts = []
@@ -463,7 +506,7 @@ class Index:
             result.append((entry, Frame(pack, entry.frame, entry.raw, entry.digest)))
         return result
 
-    def _literal_frames(self, entries: Sequence[tuple[FrameEntry, Frame]]) -> list[bytes]:
+    def literal_frames(self, entries: Sequence[tuple[FrameEntry, Frame]]) -> list[bytes]:
         """The literals of each entry: all of a literal frame, the inline section at the end of a record frame."""
         found: list[bytes] = [b""] * len(entries)
         own = [(index, frame) for index, (entry, frame) in enumerate(entries) if entry.first < INLINE_SPACE]

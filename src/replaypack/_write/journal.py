@@ -25,6 +25,7 @@ __all__ = [
     "Leftover",
     "find_leftovers",
     "journal_directory",
+    "journals_of",
     "read_head",
     "remove_unnamed",
     "writer_is_alive",
@@ -84,11 +85,10 @@ class JournalFile:
 
         Once this returns the bytes outlive the process, not yet a power failure: `sync` is for that.
         """
-        done = 0
-        view = memoryview(data)
         try:
+            done = os.write(self._fd, data)
             while done < len(data):
-                done += os.write(self._fd, view[done:])
+                done += os.write(self._fd, memoryview(data)[done:])
         except OSError as error:
             try:
                 os.ftruncate(self._fd, self._size)
@@ -289,7 +289,12 @@ def remove_unnamed(directory: Path) -> None:
                 path.unlink(missing_ok=True)
 
 
+def journals_of(directory: Path, writer: str) -> list[Path]:
+    """The journals of ``writer`` (16 hex digits) that are on this machine."""
+    return sorted(directory.glob(f"{writer}-*{_SUFFIX}")) if directory.is_dir() else []
+
+
 def writer_is_alive(directory: Path, writer: str) -> bool | None:
     """Whether a recorder on this machine holds the journals of ``writer``; None where it has none here."""
-    paths = sorted(directory.glob(f"{writer}-*{_SUFFIX}")) if directory.is_dir() else []
+    paths = journals_of(directory, writer)
     return any(map(_locked, paths)) if paths else None

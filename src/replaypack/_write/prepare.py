@@ -11,14 +11,16 @@ import msgspec
 
 from replaypack import values
 from replaypack._arguments import check_type, names_of
-from replaypack._plain import survey
+from replaypack._plain import Census, survey
 from replaypack.canonical import canonical_json, key_of_canonical
 from replaypack.errors import ReplaypackError, UsageError, ValueEncodingError
 from replaypack.format.digests import digest
 from replaypack.format.row import ABSENT_DIGEST, FLAGS, INLINE_LIMIT, STATUSES, BlobRef
 from replaypack.values import ABSENT, ENCODING_NONE, payload_pieces
 
-__all__ = ["Prepared", "describe_error", "opaque_key", "prepare"]
+from .histories import Histories
+
+__all__ = ["Prepared", "PreparedCall", "describe_error", "opaque_key", "prepare", "prepare_call"]
 
 #: Bytes that a kind, a name or a scope may have.
 _MAX_LABEL = 4096
@@ -26,6 +28,23 @@ _MAX_LABEL = 4096
 #: more than any other table.
 _LISTED = 4096
 _MAX_BLOB = 1 << 31
+_NOTHING: Mapping[int, list[bytes]] = {}
+
+
+class PreparedCall(msgspec.Struct):
+    """The half of a record that is known before the call: its key, and what was sent, as bytes."""
+
+    kind: str
+    name: str | None
+    key: bytes
+    scheme: str
+    request: BlobRef | None
+    identity: BlobRef | None
+    recipes: list[list[bytes]]
+    size: int
+    #: What redaction did (flags of the record), and how many secrets had been learned by then.
+    flags: int = 0
+    learned: int = 0
 
 
 class Prepared(msgspec.Struct):
@@ -49,29 +68,20 @@ class Prepared(msgspec.Struct):
 _ABSENT_RESPONSE = BlobRef(ABSENT_DIGEST, 0, ENCODING_NONE)
 
 
-def prepare(
-    kind: str,
-    identity: object,
-    key: str | bytes | None,
-    name: str | None,
-    request: object,
-    response: object,
-    error: BaseException | Mapping[str, Any] | None,
-    scope: str | None,
-    status: str | None,
-    flags: Iterable[str],
-    attributes: Mapping[str, Any] | None,
-) -> Prepared:
+def prepare_call(
+    kind: str, identity: object, key: str | bytes | None, name: str | None, request: object, histories: Histories
+) -> PreparedCall:
+    """Key and encode a call as it is now: what is done to its arguments afterwards changes neither."""
     if not isinstance(kind, str) or not kind:
         raise UsageError("a record needs a kind, which is text")
     if kind.endswith("bytes") and not kind[:-5].strip("$") and kind != "bytes":
         # Kinds are names in the manifest's counts, and canonical JSON escapes this one.
         raise UsageError(f"{kind!r} cannot be a kind")
-    for label, text in (("kind", kind), ("name", name), ("scope", scope)):
-        _check_text(label, text)
+    _check_text("kind", kind)
+    if name is not None:
+        _check_text("name", name)
     if (identity is ABSENT) == (key is None):
         raise UsageError("give either the identity of the call or a key of your own", hint="identity=… or key=…")
-    listed: list[tuple[bytes, int]] = []
     recipes: list[list[bytes]] = []
     request_ref = identity_ref = None
     if key is not None:
@@ -82,8 +92,13 @@ def prepare(
     else:
         scheme = "identity"
         census = survey(identity)
-        key_bytes = key_of_canonical(kind, canonical_json(identity, census=census))
-        identity_ref, pieces = _blob(identity, "/identity", census)
+        history = histories.key(kind, census)
+        if history is None:
+            key_bytes = key_of_canonical(kind, canonical_json(identity, census=census))
+            identity_ref, pieces = _blob(identity, "/identity", census)
+        else:
+            key_bytes, items, parts = history
+            identity_ref, pieces = _blob(identity, "/identity", census, {id(items): parts})
         if request is ABSENT:
             request_ref, identity_ref = identity_ref, None
             recipes.append(pieces)
@@ -94,9 +109,31 @@ def prepare(
                 identity_ref = None
             else:
                 recipes.append(pieces)
-    code = STATUSES.index(status) if status in STATUSES else None
-    if status is not None and code is None:
-        raise UsageError(f"status {status!r} is not one of {', '.join(STATUSES)}")
+    size = request_ref.size if request_ref is not None else 0
+    if identity_ref is not None:
+        size += identity_ref.size
+    return PreparedCall(kind, name, key_bytes, scheme, request_ref, identity_ref, recipes, size)
+
+
+def prepare(
+    call: PreparedCall,
+    response: object,
+    error: BaseException | Mapping[str, Any] | None,
+    scope: str | None,
+    status: str | None,
+    flags: Iterable[str],
+    attributes: Mapping[str, Any] | None,
+) -> Prepared:
+    """The whole record, now that the call is over. ``response`` may be the census of one."""
+    if scope is not None:
+        _check_text("scope", scope)
+    listed: list[tuple[bytes, int]] = []
+    recipes = call.recipes
+    code: int | None = None
+    if status is not None:
+        if status not in STATUSES:
+            raise UsageError(f"status {status!r} is not one of {', '.join(STATUSES)}")
+        code = STATUSES.index(status)
     if error is not None:
         if response is not ABSENT:
             raise UsageError("a call has either a response or an error")
@@ -110,33 +147,37 @@ def prepare(
     if response is ABSENT:
         inline = b""
     else:
-        response_ref, pieces = _blob(response, "/response")
+        census = response if type(response) is Census else None
+        response_ref, pieces = _blob(response if census is None else census.value, "/response", census)
         if response_ref.size < INLINE_LIMIT:
-            inline = b"".join(pieces)
+            inline = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         else:
-            recipes.append(pieces)
-    if response_ref.size >= _LISTED:
+            recipes = [*recipes, pieces]
+    total = response_ref.size
+    if total >= _LISTED:
         listed.append((response_ref.digest, 2))
-    total = sum(ref.size for ref in (request_ref, identity_ref, response_ref) if ref is not None)
+    total += call.size
     if total >= _MAX_BLOB:
         raise ValueEncodingError(f"{total} bytes are more than one record may have (2 GiB)", path="")
     bits = 0
-    for flag in names_of("flags", flags) or ():
+    for flag in (names_of("flags", flags) or ()) if flags != () else ():
         if flag not in FLAGS:
             raise UsageError(f"flag {flag!r} is not one of {', '.join(FLAGS)}")
         bits |= FLAGS[flag]
-    check_type("attributes", attributes, Mapping, "a mapping")
-    plain = None if attributes is None else _attributes(attributes)
+    plain: dict[str, Any] | None = None
+    if attributes is not None:
+        check_type("attributes", attributes, Mapping, "a mapping")
+        plain = _attributes(attributes)
     return Prepared(
-        kind,
-        name,
-        key_bytes,
-        scheme,
+        call.kind,
+        call.name,
+        call.key,
+        call.scheme,
         code or 0,
         bits,
         plain,
-        request_ref,
-        identity_ref,
+        call.request,
+        call.identity,
         response_ref,
         recipes,
         inline,
@@ -144,17 +185,24 @@ def prepare(
     )
 
 
-def _blob(value: object, where: str, census: Any = None) -> tuple[BlobRef, list[bytes]]:
+def _blob(
+    value: object, where: str, census: Census | None = None, encoded: Mapping[int, list[bytes]] = _NOTHING
+) -> tuple[BlobRef, list[bytes]]:
     try:
-        encoding, pieces = payload_pieces(value, census=census)
+        encoding, pieces = payload_pieces(value, census=census, encoded=encoded)
     except ValueEncodingError as error:
         raise ValueEncodingError(
             str(error.args[0]).split(": ", 1)[-1], path=where + ("" if error.path == "/" else error.path)
         ) from None
-    size = sum(map(len, pieces))
+    if len(pieces) == 1:
+        whole = pieces[0]
+        size = len(whole)
+    else:
+        size = sum(map(len, pieces))
     if size >= _MAX_BLOB:
         raise ValueEncodingError(f"{size} bytes are more than a payload may have (2 GiB)", path=where)
-    whole = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    if len(pieces) != 1:
+        whole = b"".join(pieces)
     return BlobRef(digest(whole), size, encoding), pieces
 
 
@@ -196,10 +244,14 @@ def _attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 def describe_error(error: BaseException, *, trace: TracebackType | None = None) -> dict[str, Any]:
     """Return an exception as plain data: type, module, message, and its arguments where they are plain."""
+    try:
+        message = str(error)
+    except Exception as problem:  # user code
+        message = f"<its message raised {type(problem).__name__}>"
     described: dict[str, Any] = {
         "type": type(error).__qualname__,
         "module": type(error).__module__,
-        "message": str(error),
+        "message": message,
     }
     try:
         described["args"] = values.decode(values.encode(list(error.args)))

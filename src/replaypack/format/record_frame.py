@@ -7,18 +7,20 @@ of the stored row, bytes of its recipes, and 1 + bytes of the inline response (0
 
 from __future__ import annotations
 
-import sys
 import threading
 from array import array
 from collections.abc import Iterable, Iterator
+from functools import reduce
 from itertools import accumulate
+from operator import or_
+from struct import Struct, unpack
 from typing import NamedTuple
 
 from replaypack.errors import FormatError
 
 from .recipe import Range, parse_ops, resolve
 from .row import Row, parse_stored_row
-from .table import transpose, untranspose
+from .table import transpose
 from .varint import read_uvarint, uvarint
 
 __all__ = [
@@ -43,7 +45,11 @@ MAX_FRAME_PARTS = 1 << 19
 MAX_FRAME_RECORDS = 1 << 16
 #: A record has recipes of its request, its identity and its response at most.
 _MAX_RECIPES = 3
-_SIZES = 12
+#: Of each record its row, its recipes and its inline response, in bytes; the last one more, 0 for none.
+_SIZE = Struct(">III")
+_SIZES = _SIZE.size
+#: Records asked for one by one after which the places of all are computed.
+_ASKED = 4
 
 
 class Entry(NamedTuple):
@@ -54,12 +60,14 @@ class Entry(NamedTuple):
     inline: bytes | None
 
 
-def encode_entry(entry: Entry) -> bytes:
-    """One record by itself, as a journal has it: ``uvarint sizes (3) ‖ row ‖ recipes ‖ inline``."""
+def encode_entry(entry: Entry, before: bytes = b"", behind: bytes = b"") -> bytes:
+    """One record by itself, as a journal has it: ``uvarint sizes (3) ‖ row ‖ recipes ‖ inline``.
+
+    ``before`` and ``behind`` are put around it.
+    """
     row, recipes, inline = entry
-    if inline is None:
-        return b"".join((uvarint(len(row)), uvarint(len(recipes)), b"\0", row, recipes))
-    return b"".join((uvarint(len(row)), uvarint(len(recipes)), uvarint(len(inline) + 1), row, recipes, inline))
+    mark = b"\0" if inline is None else uvarint(len(inline) + 1)
+    return b"".join((before, uvarint(len(row)), uvarint(len(recipes)), mark, row, recipes, inline or b"", behind))
 
 
 def stored_row(row: bytes, inline: bytes | None) -> bytes:
@@ -80,18 +88,15 @@ def decode_entry(data: bytes, pos: int, *, where: str = "record") -> tuple[Entry
     return Entry(data[pos:body], data[body:inline], data[inline:end] if inline_mark else None), end
 
 
-def _u32(value: int) -> bytes:
-    return value.to_bytes(4, "big")
-
-
 def encode_frame(entries: Iterable[Entry]) -> list[bytes]:
     """Return the sections of a frame, whose concatenation is the frame before compression."""
     sizes: list[bytes] = []
     rows: list[bytes] = []
     recipes: list[bytes] = []
     inlines: list[bytes] = []
+    pack = _SIZE.pack
     for row, recipe, inline in entries:
-        sizes.append(_u32(len(row)) + _u32(len(recipe)) + _u32(0 if inline is None else len(inline) + 1))
+        sizes.append(pack(len(row), len(recipe), 0 if inline is None else len(inline) + 1))
         rows.append(row)
         recipes.append(recipe)
         if inline:
@@ -109,19 +114,19 @@ class RecordFrame:
         count, pos = read_uvarint(raw, 0)
         if not 0 < count <= min(MAX_FRAME_RECORDS, (len(raw) - pos) // _SIZES):
             raise FormatError(f"a frame of {len(raw)} bytes cannot hold {count} records", where=where)
-        numbers = array("I", untranspose(raw[pos : pos + count * _SIZES], _SIZES))
-        if sys.byteorder == "little":
-            numbers.byteswap()
-        marks = numbers[2::3]
-        start = pos + count * _SIZES
-        row_ends = list(accumulate(numbers[0::3], initial=start))
-        recipe_ends = list(accumulate(numbers[1::3], initial=row_ends[-1]))
-        inline_ends = list(accumulate([mark - 1 if mark else 0 for mark in marks], initial=recipe_ends[-1]))
-        if inline_ends[-1] != len(raw):
-            raise FormatError("the records of a frame do not fill it", where=where)
         self.count = count
-        self.inline_size = inline_ends[-1] - inline_ends[0]
-        self._ends = (row_ends, recipe_ends, inline_ends, marks)
+        self._matrix = pos
+        self._rows = pos + count * _SIZES
+        self._recipes = self._rows + self._sum(0, count)
+        self._inlines = self._recipes + self._sum(1, count)
+        columns = [raw[pos + at * count : pos + (at + 1) * count] for at in range(8, 12)]
+        others = reduce(or_, map(int.from_bytes, columns)).to_bytes(count).count(0)
+        self.inline_size = self._sum(2, count) - (count - others)
+        if self._inlines + self.inline_size != len(raw):
+            raise FormatError("the records of a frame do not fill it", where=where)
+        #: Where rows, recipes and inlines end, and which are inline: made once several records were asked for.
+        self._ends: tuple[array[int], array[int], array[int], bytes] | None = None
+        self._asked = _ASKED if others else 0
         # Recipes refer to recipes before them: they are resolved once, in order, as far as needed.
         self._walked: list[list[list[Range]]] = []
         self._recipe_ranges: list[list[Range]] = []
@@ -132,23 +137,69 @@ class RecordFrame:
         # Frames are cached and shared between threads; two walks at a time would count recipes twice.
         self._lock = threading.Lock()
 
+    def _sizes(self, which: int) -> tuple[int, ...]:
+        """Bytes of all rows (0), of recipes (1), or the marks of inlines (2): what the matrix says."""
+        data = bytearray(4 * self.count)
+        begin = self._matrix + 4 * which * self.count
+        for column in range(4):
+            data[column::4] = self.raw[begin + column * self.count : begin + (column + 1) * self.count]
+        return unpack(f">{self.count}I", data)
+
+    def _sum(self, which: int, number: int) -> int:
+        """The sum of the first ``number`` of `_sizes`, without making them."""
+        begin = self._matrix + 4 * which * self.count
+        total = 0
+        for at in range(begin, begin + 4 * self.count, self.count):
+            column = self.raw[at : at + number]
+            total = (total << 8) + (sum(column) if column.strip(b"\0") else 0)
+        return total
+
+    def _size(self, which: int, number: int) -> int:
+        begin = self._matrix + 4 * which * self.count
+        return int.from_bytes(self.raw[begin + number : begin + 4 * self.count : self.count], "big")
+
+    def _make_ends(self) -> tuple[array[int], array[int], array[int], bytes]:
+        rows, recipes, marks = map(self._sizes, range(3))
+        inlines = [mark - 1 if mark else 0 for mark in marks]
+        self._ends = ends = (
+            array("I", accumulate(rows, initial=self._rows)),
+            array("I", accumulate(recipes, initial=self._recipes)),
+            array("I", accumulate(inlines, initial=self._inlines)),
+            bytes(map(bool, marks)),
+        )
+        return ends
+
     def entry(self, number: int) -> Entry:
         """Return record ``number`` (from 0) of the frame, not parsed. Raises `FormatError`."""
+        row, inline = self.stored(number)
+        _, recipes, _, _ = self._ends or self._make_ends()
+        return Entry(row, self.raw[recipes[number] : recipes[number + 1]], inline)
+
+    def stored(self, number: int) -> tuple[bytes, bytes | None]:
+        """Return the stored row of record ``number`` and its inline response or None."""
         if not 0 <= number < self.count:
             raise FormatError(f"there is no record {number} among {self.count}", where=self.where)
-        rows, recipes, inlines, marks = self._ends
         raw = self.raw
-        return Entry(
+        ends = self._ends
+        if ends is None:
+            self._asked += 1
+            if self._asked < _ASKED:
+                # Of a frame that is read for one record the places of the others are not worth computing.
+                row = self._rows + self._sum(0, number)
+                inline = self._inlines + self._sum(2, number) - number
+                return raw[row : row + self._size(0, number)], raw[inline : inline + self._size(2, number) - 1]
+            ends = self._make_ends()
+        rows, _, inlines, marks = ends
+        return (
             raw[rows[number] : rows[number + 1]],
-            raw[recipes[number] : recipes[number + 1]],
             raw[inlines[number] : inlines[number + 1]] if marks[number] else None,
         )
 
     def record(self, number: int) -> tuple[Row, bytes, bytes | None]:
         """Return record ``number``: its row, the whole bytes of the row, its inline response or None."""
-        entry = self.entry(number)
-        row, data = parse_stored_row(entry.row, entry.inline, where=self.where)
-        return row, data, entry.inline
+        stored, inline = self.stored(number)
+        row, data = parse_stored_row(stored, inline, where=self.where)
+        return row, data, inline
 
     def records(self) -> Iterator[tuple[Row, bytes, bytes | None]]:
         """Yield the records in order, as `record` returns them."""
@@ -171,7 +222,7 @@ class RecordFrame:
             return self._walked[number]
 
     def _walk(self, number: int) -> None:
-        _, ends, _, _ = self._ends
+        _, ends, _, _ = self._ends or self._make_ends()
         while len(self._walked) <= number:
             at = len(self._walked)
             pos, end = ends[at], ends[at + 1]
@@ -194,7 +245,7 @@ class RecordFrame:
     @property
     def weight(self) -> int:
         """About how many bytes it takes, with the recipes resolved so far."""
-        return len(self.raw) + 160 * self.count + 8 * self._resolved + 150 * self._parts
+        return len(self.raw) + 16 * self.count + 1500 + 8 * self._resolved + 150 * self._parts
 
     def range_count(self) -> int:
         """How many ranges the recipes of all records resolve to."""

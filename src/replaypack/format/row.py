@@ -6,9 +6,10 @@ writer that puts the response right behind the row leaves them out and a reader 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from replaypack._plain import scan
 from replaypack.errors import FormatError
@@ -43,40 +44,43 @@ ABSENT_DIGEST = digest(b"")
 
 ROW_FIELDS = 17
 _MAX_SEQ = (1 << 48) - 1
-_FLAG_MASK = sum(FLAGS.values())
 _DIGEST_HEAD = b"\xc4\x20"
 _HEAD = b"\xdc\0\x11"
 _NO_SCOPE = bytes(8)
 
 
-class BlobRef(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+_Natural = Annotated[int, Meta(ge=0)]
+_Digest = Annotated[bytes, Meta(min_length=DIGEST_SIZE, max_length=DIGEST_SIZE)]
+
+
+class BlobRef(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True, gc=False):
     """A reference to a blob: BLAKE3-256 of its bytes, its size in bytes, its encoding (index in `ENCODINGS`)."""
 
-    digest: bytes
-    size: int
-    encoding: int
+    digest: _Digest
+    size: _Natural
+    encoding: Annotated[int, Meta(ge=0, lt=len(ENCODINGS))]
 
 
 class Row(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
     """One record as it is hashed. Times are nanoseconds: ``start`` since the Unix epoch, ``duration`` from there."""
 
-    seq: int
+    seq: Annotated[int, Meta(ge=0, le=_MAX_SEQ)]
     kind: str
     name: str | None
-    key: bytes
+    key: _Digest
     scheme: str
     scope: str | None
     request: BlobRef | None
     identity: BlobRef | None
     start: int
-    duration: int
-    status: int
-    flags: int
+    duration: _Natural
+    status: Annotated[int, Meta(ge=0, lt=len(STATUSES))]
+    flags: Annotated[int, Meta(ge=0, le=sum(FLAGS.values()))]
     attributes: dict[str, Any] | None
-    salt: bytes
-    response_size: int
-    response_encoding: int
-    response_digest: bytes
+    salt: Annotated[bytes, Meta(min_length=8, max_length=8)]
+    response_size: _Natural
+    response_encoding: Annotated[int, Meta(ge=0, lt=len(ENCODINGS))]
+    response_digest: _Digest
 
     @property
     def response(self) -> BlobRef:
@@ -107,27 +111,14 @@ def parse_row(data: bytes, *, where: str = "row") -> Row:
     if data[:3] != _HEAD or data[-34:-32] != _DIGEST_HEAD:
         raise FormatError("a row is not an array of 17 that ends in a digest", where=where)
     if (
-        len(row.key) != DIGEST_SIZE
-        or len(row.salt) != 8
-        or len(row.response_digest) != DIGEST_SIZE
-        or not 0 <= row.seq <= _MAX_SEQ
-        or not 0 <= row.status < len(STATUSES)
-        or row.flags & ~_FLAG_MASK
-        or row.duration < 0
-        or row.response_size < 0
-        or not 0 <= row.response_encoding < len(ENCODINGS)
-        or (row.response_encoding == 0 and (row.response_size or row.response_digest != ABSENT_DIGEST))
-        or not ((request := row.request) is None or _sound(request))
-        or not ((identity := row.identity) is None or _sound(identity))
+        (row.response_encoding == 0 and (row.response_size or row.response_digest != ABSENT_DIGEST))
+        or not ((request := row.request) is None or request.encoding)
+        or not ((identity := row.identity) is None or identity.encoding)
     ):
         raise FormatError("a row has a field out of its bounds", where=where)
     if row.attributes is not None and scan(row.attributes).foreign:
         raise FormatError("the attributes of a row hold an extension type", where=where)
     return row
-
-
-def _sound(blob: BlobRef) -> bool:
-    return len(blob.digest) == DIGEST_SIZE and blob.size >= 0 and 0 < blob.encoding < len(ENCODINGS)
 
 
 def parse_stored_row(stored: bytes, inline: bytes | None, *, where: str = "row") -> tuple[Row, bytes]:

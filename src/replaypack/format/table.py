@@ -7,6 +7,8 @@ agree in most columns, and zstd sees that only when the columns lie together.
 
 from __future__ import annotations
 
+import sys
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
@@ -30,6 +32,7 @@ __all__ = [
     "KeyEntry",
     "KeyPage",
     "key_page",
+    "key_seqs",
     "Location",
     "Root",
     "TableShape",
@@ -43,6 +46,7 @@ __all__ = [
     "unpack_blob",
     "unpack_frame",
     "unpack_key",
+    "unpack_ref",
     "untranspose",
 ]
 
@@ -121,6 +125,7 @@ BLOBS = TableShape(4, "blobs", 23, 22)
 TABLES = (KEYS, RECORDS, LITERALS, BLOBS)
 
 _KEY = Struct(">16s8sHI")
+_KEY_SEQ = Struct(">24xHI")
 _REF = Struct(">HIIII16s")
 _FIRST = Struct(">HI28x")
 #: Where inline responses begin in the literal address space.
@@ -131,13 +136,24 @@ _BLOB = Struct(">16sHIB")
 
 def pack_key(key: bytes, discriminator: bytes, seq: int) -> bytes:
     """Encode an entry of ``keys`` (30 bytes); of ``key`` the first 16 bytes are taken."""
-    return _KEY.pack(key[:16], discriminator, seq >> 32, seq & 0xFFFFFFFF)
+    return _KEY.pack(key, discriminator, seq >> 32, seq & 0xFFFFFFFF)
 
 
 def unpack_key(data: bytes, at: int = 0) -> KeyEntry:
     """Decode the entry of ``keys`` at byte ``at``."""
     key, disc, high, low = _KEY.unpack_from(data, at)
     return KeyEntry(key, disc, high << 32 | low)
+
+
+def key_seqs(rows: bytes) -> Iterator[int]:
+    """The sequence numbers of entries of ``keys``, one after another."""
+    return (high << 32 | low for high, low in _KEY_SEQ.iter_unpack(rows))
+
+
+def unpack_ref(data: bytes, at: int = 0) -> FrameRef:
+    """Decode the entry at byte ``at`` of the dictionary of a page of ``keys`` (34 bytes)."""
+    high, low, pack, offset, length, short = _REF.unpack_from(data, at)
+    return FrameRef(high << 32 | low, Location(pack, offset, length), short)
 
 
 def pack_frame(entry: FrameEntry) -> bytes:
@@ -206,13 +222,9 @@ def key_page(rows: bytes, frames: Iterable[FrameRef]) -> bytes:
 class KeyPage:
     """A page of ``keys``: its entries (``rows``, one after another) and the record frames that they lie in."""
 
-    __slots__ = ("_refs", "firsts", "prefixes", "rows", "touched", "where")
+    __slots__ = ("_heads", "_refs", "firsts", "rows", "where")
 
     def __init__(self, raw: bytes, count: int, digest: bytes, *, where: str = "page") -> None:
-        #: Keys with discriminators, where a reader made a list of them to search.
-        self.prefixes: list[bytes] | None = None
-        #: How often it was searched without that list.
-        self.touched = 0
         split = count * KEYS.width
         if len(raw) <= split or (len(raw) - split) % _REF.size or short_digest(raw) != digest:
             raise FormatError("a page of keys does not match its digest", where=where)
@@ -220,8 +232,11 @@ class KeyPage:
         self.rows = untranspose(raw[:split], KEYS.width)
         if (len(raw) - split) // _REF.size > count:
             raise FormatError(f"a page of {count} keys names more frames than that", where=where)
+        self._heads = array("Q", untranspose(raw[: 8 * count], 8))
+        if sys.byteorder == "little":
+            self._heads.byteswap()
         self._refs = untranspose(raw[split:], _REF.size)
-        self.firsts = [high << 32 | low for high, low in _FIRST.iter_unpack(self._refs)]
+        self.firsts = array("Q", [high << 32 | low for high, low in _FIRST.iter_unpack(self._refs)])
         if any(a >= b for a, b in zip(self.firsts, self.firsts[1:], strict=False)):
             raise FormatError("the frames of a page of keys are not in order", where=where)
 
@@ -230,21 +245,36 @@ class KeyPage:
         """The most bytes that a page of ``count`` entries can have: each in another frame."""
         return count * (KEYS.width + _REF.size)
 
+    @property
+    def weight(self) -> int:
+        """About how many bytes it takes."""
+        return len(self.rows) + 8 * len(self._heads) + len(self._refs) + 8 * len(self.firsts)
+
+    def lower_bound(self, prefix: bytes) -> int:
+        """Index of the first entry whose beginning is not below ``prefix`` (8 bytes at least)."""
+        # Keys are digests: the first eight bytes tell nearly all apart, and numbers are searched in C.
+        within = bisect_left(self._heads, int.from_bytes(prefix[:8], "big"))
+        start = within * KEYS.width
+        found = self.rows[start : start + len(prefix)]
+        if found < prefix and found:
+            return lower_bound(self.rows, KEYS.width, prefix, within)
+        return within
+
+    def ref_of(self, seq: int) -> bytes:
+        """The entry of the dictionary for the frame that holds record ``seq``; see `unpack_ref`."""
+        at = bisect_right(self.firsts, seq) * _REF.size
+        if not at:
+            raise FormatError(f"no frame of the page holds record {seq}", where=self.where)
+        return self._refs[at - _REF.size : at]
+
     def frame_of(self, seq: int) -> FrameRef:
         """The frame that holds record ``seq``."""
-        at = bisect_right(self.firsts, seq) - 1
-        if at < 0:
-            raise FormatError(f"no frame of the page holds record {seq}", where=self.where)
-        return self._frame(at)
-
-    def _frame(self, at: int) -> FrameRef:
-        high, low, pack, offset, length, short = _REF.unpack_from(self._refs, at * _REF.size)
-        return FrameRef(high << 32 | low, Location(pack, offset, length), short)
+        return unpack_ref(self.ref_of(seq))
 
     @property
     def frames(self) -> list[FrameRef]:
         """All frames of the dictionary, in order."""
-        return list(map(self._frame, range(len(self.firsts))))
+        return [unpack_ref(self._refs, at) for at in range(0, len(self._refs), _REF.size)]
 
 
 class Root:
@@ -309,10 +339,10 @@ class Root:
         return bisect_right(self.fences, key) - 1
 
 
-def lower_bound(rows: bytes, width: int, key: bytes) -> int:
-    """Index of the first entry in ``rows`` whose beginning is not below ``key``."""
+def lower_bound(rows: bytes, width: int, key: bytes, low: int = 0) -> int:
+    """Index of the first entry in ``rows``, from number ``low`` on, whose beginning is not below ``key``."""
     size = len(key)
-    low, high = 0, len(rows) // width
+    high = len(rows) // width
     while low < high:
         middle = (low + high) // 2
         at = middle * width

@@ -48,7 +48,7 @@ class KnownSecrets:
 
     def adding(self, values: Iterable[str | bytes]) -> KnownSecrets:
         """These and ``values``; the same object where all are known. Raises `UsageError` for one that is too short."""
-        if isinstance(values, str | bytes):
+        if isinstance(values, str | bytes) or not isinstance(values, Iterable):
             raise UsageError("secrets are several values: give a list")
         more: set[bytes] = set()
         for value in values:

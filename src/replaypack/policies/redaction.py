@@ -29,6 +29,7 @@ __all__ = [
     "Note",
     "RedactionPolicy",
     "Redactor",
+    "known_secrets",
     "policy_from_manifest",
     "secrets_of_environment",
 ]
@@ -123,6 +124,15 @@ def secrets_of_environment(names: Iterable[str] | None = None) -> list[str]:
             raise UsageError(f"the environment has no variable {missing[0]}")
         found = [os.environ[name] for name in names]
     return [value for value in found if len(value.strip().encode("utf-8", "surrogateescape")) >= MIN_SECRET]
+
+
+def known_secrets(secrets: Iterable[str | bytes], from_env: bool | Iterable[str] = False) -> KnownSecrets:
+    """Secrets that are given, and those of the environment (`secrets_of_environment`; True: of all telling names).
+
+    Raises `UsageError`.
+    """
+    known = secrets if isinstance(secrets, KnownSecrets) else KnownSecrets().adding(secrets)
+    return known.adding(secrets_of_environment(None if from_env is True else from_env)) if from_env else known
 
 
 class _State(NamedTuple):

@@ -17,15 +17,25 @@ class Cursor:
     its scope; where that has none of this call it shares, with everybody, those without a scope. The recording is
     the one that was opened: what is appended to it meanwhile never answers.
 
-    Memory: one bit a record, and one entry for each key that was asked more than once.
+    A run that asks in recorded order, as most do, needs no table: where all records before one are played, that one
+    answers its own call and no other could.
+
+    Memory: one bit a record, one entry for each key that was asked more than once, and a frame of records.
     """
 
     def __init__(self, recording: Recording, *, answers: Callable[[Record], bool]) -> None:
         self.recording = recording
         self._answers = answers
         self._played = bytearray((len(recording) + 7) // 8)
-        # Where to go on, by key and label of the records; only of keys of which the first record is played.
+        #: All records before this one are played.
+        self._front = 0
+        # The record before the front, while calls come in recorded order.
+        self._before: Record | None = None
+        # Where to go on, by key and label of the records; only of keys of which the first record is played. What is
+        # played in recorded order is not counted here: the bits tell.
         self._next: dict[tuple[bytes, str | None], int] = {}
+        # Of calls that had no answer left, which may be asked again and again.
+        self._tallies: dict[tuple[bytes, str | None], tuple[int, int]] = {}
         self._lock = threading.Lock()
 
     def take(self, key: bytes, scope: str | None = None) -> Record | None:
@@ -33,66 +43,116 @@ class Cursor:
 
         None where there is none: the call was never recorded, or is exhausted (`recorded` tells).
         """
-        find = self.recording.lookup_digest
+        if self._before is not None and (record := self._take_front(key, scope)) is not None:
+            return record
         while True:
-            found = find(key, scope=scope)
-            if found is None:
-                return None
-            place = (key, found.scope)
-            with self._lock:
-                first = not self._is_played(found.seq)
-                nth = self._next.get(place, 0)
-                if first and nth == 0:
-                    self._mark(found.seq)
-                else:
-                    # The number is this call's alone: another thread takes the next one.
-                    nth = max(nth, 1)
-                    self._next[place] = nth + 1
-            if nth:
-                found = find(key, scope=found.scope, nth=nth)
-                if found is None:
-                    with self._lock:
-                        self._next[place] = min(self._next[place], nth)
+            if self._next and (key, scope) in self._next:
+                # The first one is played, and the scope has records of its own: no need to look at them again.
+                label, record = scope, None
+            else:
+                record = self.recording.lookup_digest(key, scope=scope)
+                if record is None:
                     return None
+                label = record.row.scope
+            if record is None or not self._play(record):
+                record = self._numbered(key, label)
+                if record is None:
+                    return None
+                if not self._play(record):
+                    continue
+            if self._answers(record):
+                return record
+
+    def _take_front(self, key: bytes, scope: str | None) -> Record | None:
+        """The record at the front, if it is the one that is asked for."""
+        before = self._before
+        while before is not None and before.row.seq + 1 == self._front:
+            record = self.recording.following(before)
+            if record is None:
+                break
+            answers = self._answers(record)
+            if answers and (record.row.key != key or record.row.scope != scope):
+                break
+            if answers:
+                record.response  # noqa: B018 - what cannot be read is not played
+            if self._play(record) and answers:
+                return record
+            before = record
+        self._before = None
+        return None
+
+    def _numbered(self, key: bytes, label: str | None) -> Record | None:
+        """The next record of a place, for this call alone; None where the place has no more."""
+        with self._lock:
+            nth = self._next.get((key, label), 1)
+            self._next[key, label] = nth + 1
+        record = None
+        try:
+            record = self.recording.lookup_digest(key, scope=label, nth=nth)
+        finally:
+            if record is None:
+                # The place ends here, or could not be read this time.
                 with self._lock:
-                    self._mark(found.seq)
-            if self._answers(found):
-                return found
+                    self._next[key, label] = min(self._next[key, label], nth)
+        return record
+
+    def _play(self, record: Record) -> bool:
+        """Mark a record as played; false where it was."""
+        seq = record.row.seq
+        at, bit = seq >> 3, 1 << (seq & 7)
+        with self._lock:
+            if self._played[at] & bit:
+                return False
+            self._played[at] |= bit
+            if seq == self._front:
+                self._front = front = self._unplayed_from(seq + 1)
+                self._before = record if front == seq + 1 else None
+        return True
+
+    def _unplayed_from(self, seq: int) -> int:
+        """The first record from ``seq`` on that is not played."""
+        while seq < len(self.recording) and self._played[seq >> 3] >> (seq & 7) & 1:
+            seq += 1
+        return seq
 
     def peek(self, key: bytes, scope: str | None = None) -> Record | None:
         """The record that `take` would return now; nothing is consumed."""
-        found = self.recording.lookup_digest(key, scope=scope)
-        if found is None:
-            return None
-        with self._lock:
-            nth = max(self._next.get((key, found.scope), 0), int(self._is_played(found.seq)))
-        label = found.scope
-        while found is not None:
-            if nth == 0 and self._answers(found):
-                return found
-            nth = max(nth, 1)
-            found = self.recording.lookup_digest(key, scope=label, nth=nth)
-            if found is not None and self._answers(found):
-                return found
-            nth += 1
-        return None
+        return next((record for record in self._all(key, scope) if not self._is_played(record.seq)), None)
+
+    def played(self, key: bytes, scope: str | None = None) -> int:
+        """How many of the records that answer a call in this scope are played."""
+        return sum(self._is_played(record.seq) for record in self._all(key, scope))
 
     def recorded(self, key: bytes, scope: str | None = None) -> int:
         """How many records of a key answer a call in this scope, played or not."""
-        return sum(1 for _ in self._all(key, scope))
+        return self._tally(key, scope)[0]
 
     def last(self, key: bytes, scope: str | None = None) -> Record | None:
-        """The last record that answers a call, played or not."""
-        record = None
-        for record in self._all(key, scope):  # noqa: B007 - the last one is wanted
-            pass
+        """The last record that answers a call, played or not, its response loaded."""
+        count, seq = self._tally(key, scope)
+        if not count:
+            return None
+        record = self.recording.record(seq)
+        record.response  # noqa: B018
         return record
 
     def unplayed(self) -> Iterator[Record]:
         """Yield the records that could have answered and were not taken, in recording order."""
-        for record in self.recording.records():
+        if self._front >= len(self.recording):
+            return
+        for record in self.recording.records(first=self._front):
             if not self._is_played(record.seq) and self._answers(record):
                 yield record
+
+    def _tally(self, key: bytes, scope: str | None) -> tuple[int, int]:
+        """How many records answer a call, and the number of the last one."""
+        known = self._tallies.get((key, scope))
+        if known is None:
+            count = last = 0
+            for record in self._all(key, scope):
+                count, last = count + 1, record.seq
+            known = self._tallies[key, scope] = count, last
+        return known
 
     def _all(self, key: bytes, scope: str | None) -> Iterator[Record]:
         found = self.recording.lookup_digest(key, scope=scope)
@@ -106,6 +166,3 @@ class Cursor:
 
     def _is_played(self, seq: int) -> bool:
         return bool(self._played[seq >> 3] >> (seq & 7) & 1)
-
-    def _mark(self, seq: int) -> None:
-        self._played[seq >> 3] |= 1 << (seq & 7)

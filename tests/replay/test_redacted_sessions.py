@@ -1,0 +1,75 @@
+"""Sessions under redaction: what the program gets is its own, what is recorded is not, and replay finds it again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from replaypack import Archive
+from replaypack.errors import ReplaypackWarning
+from replaypack.replay.mismatch import explain
+from tests.policies.canaries import leaks
+
+SECRET = "canary-4f1c9a7be2"
+
+
+def test_a_session_records_no_secret_and_replays_with_another(tmp_path: Path) -> None:
+    archive = Archive(tmp_path / "a")
+
+    def run(mode: Any, token: str) -> list[Any]:
+        with archive.session("s", mode, secrets=[SECRET], on_missing="error") as session:
+            args = {"url": "/x", "headers": {"Authorization": f"Bearer {token}"}}
+            seen = [session.tool("fetch", args, lambda: {"text": f"hello {SECRET}", "api_key": token})]
+            seen.append(session.tool("say", {"text": SECRET}, lambda: [SECRET, token]))
+            try:
+                session.tool("fail", {"password": token}, lambda: 1 / len(""))
+            except ZeroDivisionError as error:
+                seen.append(str(error))
+        return seen
+
+    live = run("record", "token-of-today-1")
+    assert live[0] == {"text": f"hello {SECRET}", "api_key": "token-of-today-1"}
+    assert not leaks(tmp_path)
+    replayed = run("replay", "token-of-tomorrow-2")
+    assert replayed[0] == {"text": "hello __redacted__", "api_key": "__redacted__"}
+    assert replayed[2] == live[2]
+    recording = archive.open("s", secrets=[SECRET])
+    shown = str(explain(recording, "tool", {"name": "say", "args": {"text": f"{SECRET}!"}}, name="say"))
+    assert SECRET not in shown
+
+
+def test_a_call_that_was_taken_down_before_a_secret_was_learned(tmp_path: Path) -> None:
+    archive = Archive(tmp_path / "a")
+    with archive.recorder("r", flush_interval=None) as recorder:
+        calls = [
+            recorder.prepare_call("tool", {"q": SECRET}, name=f"n {SECRET}"),
+            recorder.prepare_call("tool", {"q": 1}, request={"sent": SECRET}),
+            recorder.prepare_call("tool", key="mine", request={"sent": SECRET}),
+        ]
+        recorder.append(call=recorder.prepare_call("tool", {"q": SECRET}), response=SECRET)
+        recorder.learn_secret(SECRET)
+        for call in calls:
+            recorder.append(call=call, response=SECRET)
+        assert not leaks(tmp_path)
+    assert not leaks(tmp_path)
+    recording = archive.open("r", secrets=[SECRET])
+    assert recording.count("tool", {"q": SECRET}) == 2
+    found = recording.lookup(key="mine")
+    assert found is not None
+    assert found.request == {"sent": "__redacted__"}
+    assert recording.record(2).identity == {"q": 1}
+    assert all("redacted" in record.flags for record in recording.records())
+    assert not list(archive.verify("r"))
+
+
+@pytest.mark.filterwarnings("ignore", category=ReplaypackWarning)
+def test_live_calls_of_a_replay_are_redacted_as_the_recording_was(tmp_path: Path) -> None:
+    archive = Archive(tmp_path / "a")
+    with archive.session("s", "record", redact=None) as session:
+        session.tool("a", {"password": "p"}, lambda: 1)
+    with archive.session("s", "replay", on_missing="live") as session:
+        assert session.tool("a", {"password": "p"}, lambda: 2) == 1
+        assert session.tool("a", {"password": "other"}, lambda: 3) == 3
+    assert archive.open("s").record(1).request["args"] == {"password": "other"}
