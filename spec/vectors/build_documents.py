@@ -8,7 +8,7 @@ from build_valid import ID, WRITER, Vector, entry, row
 
 from replaypack.format.digests import digest
 from replaypack.format.journal import JournalHead, encode_head, encode_record
-from replaypack.format.manifest import Content, Manifest, PackRef, Policy, encode_manifest
+from replaypack.format.manifest import Content, Manifest, Match, PackRef, Policy, encode_manifest
 from replaypack.format.manifest import Storage as StorageSection
 from replaypack.format.merkle import MerkleTree, leaf_hash
 from replaypack.format.names import latest_key, open_key, pack_key_of, parse_locator, revision_key
@@ -16,6 +16,7 @@ from replaypack.format.recipe import Range, Run
 from replaypack.format.record_frame import Entry, encode_entry
 from replaypack.format.row import encode_row
 
+NONE_MATCH = Match(name="none", version=1)
 NONE_POLICY = Policy(name="none", version=1)
 
 
@@ -46,7 +47,7 @@ def empty_manifest(**changes: Any) -> Manifest:
         "started": "2025-06-15T15:06:40.123456789Z",
         "metadata": {},
         "recorded_by": "spec 1",
-        "match": NONE_POLICY,
+        "match": NONE_MATCH,
         "redaction": NONE_POLICY,
         "records": 0,
         "counts": {},

@@ -7,6 +7,7 @@ __version__ = "0.1.0"
 from .archive import Archive, aopen, open
 from .canonical import canonical_json, key_digest
 from .errors import ReplaypackError
+from .policies.matching import MatchPolicy
 from .recorder import Recorder
 from .recording import Record, Recording
 from .values import ABSENT
@@ -14,6 +15,7 @@ from .values import ABSENT
 __all__ = [
     "ABSENT",
     "Archive",
+    "MatchPolicy",
     "Record",
     "Recorder",
     "Recording",

@@ -28,12 +28,13 @@ from .errors import (
     UsageError,
 )
 from .format.journal import JOURNAL_VERSION, JournalHead, encode_record
-from .format.manifest import Manifest, State, error_note
+from .format.manifest import Manifest, State, error_note, match_policy
 from .format.merkle import leaf_hash
 from .format.recipe import encode_ops
 from .format.record_frame import Entry, stored_row
 from .format.row import Row, discriminator, encode_row
 from .format.table import INLINE_SPACE, BlobEntry, pack_blob, pack_key
+from .policies.matching import MatchPolicy
 from .values import ABSENT
 
 __all__ = ["Recorder"]
@@ -62,6 +63,7 @@ class Recorder:
         flush_interval: float | None = 5.0,
     ) -> None:
         self._publisher = publisher
+        self._match = match_policy(publisher.template.match)
         self._tree = progress.tree
         self._counts = progress.counts
         self._inlines = progress.inlines
@@ -113,6 +115,18 @@ class Recorder:
         return f"{self._publisher.storage.url}#{self.name}"
 
     @property
+    def match(self) -> MatchPolicy:
+        """The match policy that keys are computed with."""
+        return self._match
+
+    def key_of(self, kind: str, identity: object) -> bytes:
+        """The key (32 bytes) that `append` gives a call, its match policy applied.
+
+        Raises `CanonicalizationError` with the path.
+        """
+        return self._match.key(kind, identity)
+
+    @property
     def count(self) -> int:
         """Records appended so far, those of the recording it continues included."""
         return self._tree.count
@@ -162,7 +176,9 @@ class Recorder:
         local disk fails; `PublishError` where the store has failed for so long that no more fits in memory;
         `RecorderClosedError`.
         """
-        prepared = prepare(kind, identity, key, name, request, response, error, scope, status, flags, attributes)
+        prepared = prepare(
+            kind, identity, key, name, request, response, error, scope, status, flags, attributes, self._match
+        )
         if salt is not None and (type(salt) is not bytes or len(salt) != 8):
             raise UsageError("a salt is 8 bytes")
         check_number("start", start, "nanoseconds since the epoch, an integer")

@@ -17,7 +17,6 @@ from ._read.index import Found, Index
 from ._read.packs import Frame, PackReader
 from ._threads import in_thread
 from ._write.prepare import opaque_key
-from .canonical import key_digest
 from .errors import ConflictError, FormatError, UsageError
 from .format.digests import digest
 from .format.manifest import NEAR_LIMIT, Manifest
@@ -25,6 +24,7 @@ from .format.recipe import BLOB_LIMIT, Range, materialise, output_length
 from .format.record_frame import RecordFrame
 from .format.row import FLAGS, STATUSES, BlobRef, Row, discriminator
 from .format.table import FrameEntry
+from .policies.matching import MatchPolicy
 from .storage import Storage
 from .values import ABSENT, decode_payload
 
@@ -256,6 +256,11 @@ class Recording:
         return self._manifest
 
     @property
+    def match(self) -> MatchPolicy:
+        """The match policy that calls are looked up with: what of an identity does not count for its key."""
+        return self._manifest.match
+
+    @property
     def content_digest(self) -> str:
         """The digest of the logical recording (64 hex digits): what to cite, sign and compare."""
         return self._manifest.content_digest
@@ -293,13 +298,29 @@ class Recording:
         Cold from an object store: one page of the key table, one record frame; one round more for a response
         of 4 KiB and more.
         """
-        record = self._find(_key(kind, identity, key), scope, nth)
+        record = self._find(self._key(kind, identity, key), scope, nth)
         if record is not None:
             record.response  # noqa: B018 - a lookup answers with the response read and checked
         return record
 
+    def key_of(self, kind: str, identity: object) -> bytes:
+        """The key (32 bytes) of a call in this recording: its match policy applied.
+
+        Raises `CanonicalizationError` with the path.
+        """
+        return self.match.key(kind, identity)
+
+    def _key(self, kind: str | None, identity: object, key: str | bytes | None) -> bytes:
+        if (identity is ABSENT) == (key is None):
+            raise UsageError("give either the identity of the call or the key it was recorded with")
+        if key is not None:
+            return opaque_key(key)
+        if kind is None:
+            raise UsageError("an identity needs the kind of the call")
+        return self.key_of(kind, identity)
+
     def lookup_digest(self, key: bytes, *, scope: str | None = None, nth: int = 0) -> Record | None:
-        """`lookup` by the 32 bytes of the key itself (`key_digest`)."""
+        """`lookup` by the 32 bytes of the key itself (`key_of`)."""
         record = self._find(key, scope, nth)
         if record is not None:
             record.response  # noqa: B018
@@ -353,7 +374,7 @@ class Recording:
             content = self._manifest.content
             return content.records if kind is None else content.counts.get(kind, 0)
         self._read_near()
-        [found] = self._index.counts([_key(kind, identity, key)[:16]])
+        [found] = self._index.counts([self._key(kind, identity, key)[:16]])
         return found
 
     def count_scoped(self, key: bytes, scope: str | None) -> int:
@@ -598,13 +619,3 @@ def _blob_ref(row: Row, role: str) -> BlobRef | None:
     if role == "response":
         return row.response
     return row.request if role == "request" else row.identity
-
-
-def _key(kind: str | None, identity: object, key: str | bytes | None) -> bytes:
-    if (identity is ABSENT) == (key is None):
-        raise UsageError("give either the identity of the call or the key it was recorded with")
-    if key is not None:
-        return opaque_key(key)
-    if kind is None:
-        raise UsageError("an identity needs the kind of the call")
-    return key_digest(kind, identity)

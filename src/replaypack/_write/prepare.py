@@ -16,6 +16,7 @@ from replaypack.canonical import canonical_json, key_of_canonical
 from replaypack.errors import ReplaypackError, UsageError, ValueEncodingError
 from replaypack.format.digests import digest
 from replaypack.format.row import ABSENT_DIGEST, FLAGS, INLINE_LIMIT, STATUSES, BlobRef
+from replaypack.policies.matching import NONE, MatchPolicy
 from replaypack.values import ABSENT, ENCODING_NONE, payload_pieces
 
 __all__ = ["Prepared", "describe_error", "opaque_key", "prepare"]
@@ -61,6 +62,7 @@ def prepare(
     status: str | None,
     flags: Iterable[str],
     attributes: Mapping[str, Any] | None,
+    match: MatchPolicy = NONE,
 ) -> Prepared:
     if not isinstance(kind, str) or not kind:
         raise UsageError("a record needs a kind, which is text")
@@ -82,7 +84,10 @@ def prepare(
     else:
         scheme = "identity"
         census = survey(identity)
-        key_bytes = key_of_canonical(kind, canonical_json(identity, census=census))
+        if match:
+            key_bytes = match.key(kind, identity, census=census)
+        else:
+            key_bytes = key_of_canonical(kind, canonical_json(identity, census=census))
         identity_ref, pieces = _blob(identity, "/identity", census)
         if request is ABSENT:
             request_ref, identity_ref = identity_ref, None
