@@ -85,6 +85,7 @@ Cause = Literal[
     "import",
     "recover",
     "migrate",
+    "rekey",
 ]
 
 _HEX32 = re.compile(r"[0-9a-f]{64}")

@@ -28,8 +28,8 @@ PATTERNS = {
             for prefix in ("chatcmpl-", "cmpl-", "gen-", "msg_", "resp_", "rs_", "run_", "req_")
         ]
         + [f"msg_{cloud}_[A-Za-z0-9]{{16,128}}" for cloud in ("bdrk", "vrtx")]
-        + [f"{prefix}{_UUID}" for prefix in ("chatcmpl-", "msg_", "resp_", "run-", "run--", "lc_run--")]
         + [f"{prefix}{_UUID}-[0-9]{{1,4}}" for prefix in ("run-", "run--", "lc_run--")]
+        + [f"{prefix}{_UUID}" for prefix in ("chatcmpl-", "msg_", "resp_", "run-", "run--", "lc_run--")]
     ),
     "tool-call-id": "|".join(
         [
