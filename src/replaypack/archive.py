@@ -111,15 +111,19 @@ class Archive:
         expect_digest: str | None = None,
         expect_manifest: str | None = None,
         cache_bytes: int = 48 << 20,
+        match: MatchSpec = None,
     ) -> Recording:
         """Open a recording: one GET, of ``latest.json`` or of the revision named.
 
         ``fresh`` looks for revisions newer than ``latest.json`` says (always so on a local disk).
-        ``expect_digest`` (content) and ``expect_manifest`` (64 hex digits) must match.
+        ``expect_digest`` (content) and ``expect_manifest`` (64 hex digits) must match. ``match`` overrides the match
+        policy that the recording was made with: its keys are computed anew in memory, with the first lookup, for
+        which every request is read. `repr` says so; `replaypack.audit.rekey` makes it lasting.
 
-        Raises `RecordingNotFoundError`, `FormatError`, `StorageError`.
+        Raises `RecordingNotFoundError`, `FormatError`, `StorageError`, `UsageError`.
         """
         check_name(name)
+        policy = None if match is None else MatchPolicy.of(match)
         check_number("revision", revision, "a number from 1 on", least=1, below=10**8)
         manifest = self._manifest(name, revision, fresh=fresh)
         for label, wanted, is_ in (
@@ -134,7 +138,7 @@ class Archive:
         refresh: Callable[[], Manifest] | None = None
         if revision is None:
             refresh = lambda: self._manifest(name, None, fresh=True)  # noqa: E731
-        return Recording(self.storage, name, manifest, refresh=refresh, cache_bytes=cache_bytes)
+        return Recording(self.storage, name, manifest, refresh=refresh, cache_bytes=cache_bytes, match=policy)
 
     async def aopen(self, name: str, revision: int | None = None, **options: Any) -> Recording:
         """`open`, without blocking the event loop."""
@@ -567,8 +571,9 @@ def open(
     fresh: bool = False,
     expect_digest: str | None = None,
     expect_manifest: str | None = None,
+    match: MatchSpec = None,
 ) -> Recording:
-    """Open a recording by its locator, ``URL#name`` or ``URL#name@revision``.
+    """Open a recording by its locator, ``URL#name`` or ``URL#name@revision``; the rest is as in `Archive.open`.
 
     Raises `InvalidLocatorError`, `InvalidNameError`, and what `Archive.open` raises.
     """
@@ -576,7 +581,12 @@ def open(
     archive = Archive(at.url, storage_options)
     try:
         recording = archive.open(
-            at.name, at.revision, fresh=fresh, expect_digest=expect_digest, expect_manifest=expect_manifest
+            at.name,
+            at.revision,
+            fresh=fresh,
+            expect_digest=expect_digest,
+            expect_manifest=expect_manifest,
+            match=match,
         )
     except BaseException:
         archive.close()
@@ -591,6 +601,7 @@ async def aopen(
     fresh: bool = False,
     expect_digest: str | None = None,
     expect_manifest: str | None = None,
+    match: MatchSpec = None,
 ) -> Recording:
     """`open`, without blocking the event loop."""
-    return await in_thread(open, locator, storage_options, fresh, expect_digest, expect_manifest)
+    return await in_thread(open, locator, storage_options, fresh, expect_digest, expect_manifest, match)

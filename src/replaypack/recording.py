@@ -15,6 +15,7 @@ from ._arguments import check_number, check_text, check_type, names_of
 from ._read.cache import Cache
 from ._read.index import Found, Index
 from ._read.packs import Frame, PackReader
+from ._read.rekeyed import Override
 from ._threads import in_thread
 from ._write.prepare import opaque_key
 from .errors import ConflictError, FormatError, UsageError
@@ -73,7 +74,8 @@ class Record:
     @property
     def key(self) -> bytes:
         """What it is looked up by (32 bytes)."""
-        return self._row.key
+        override = self._recording._override
+        return self._row.key if override is None else override.key(self._row.seq)
 
     @property
     def key_scheme(self) -> str:
@@ -196,6 +198,7 @@ class Recording:
         refresh: Callable[[], Manifest] | None = None,
         cache_bytes: int = 48 << 20,
         owns_storage: bool = False,
+        match: MatchPolicy | None = None,
     ) -> None:
         self._storage = storage
         self._name = name
@@ -207,13 +210,15 @@ class Recording:
         self._manifest = manifest
         self._index = Index(manifest, self._reader, self._cache, self._pages)
         self._near_read = False
+        self._override = Override(self, match) if match is not None and match != manifest.match else None
         #: A larger payload (bytes) is read only where it is in proportion to the compressed bytes that it is made of:
         #: an archive is not trusted to fill the memory. Payloads of hundreds of megabytes of zeros need more.
         self.blob_limit = BLOB_LIMIT
 
     def __repr__(self) -> str:
         content = self._manifest.content
-        return f"<Recording {self.locator} {content.state}, {content.records} records>"
+        note = f", match policy overridden: {self.match}" if self.match_overridden else ""
+        return f"<Recording {self.locator} {content.state}, {content.records} records{note}>"
 
     def __enter__(self) -> Self:
         return self
@@ -258,7 +263,12 @@ class Recording:
     @property
     def match(self) -> MatchPolicy:
         """The match policy that calls are looked up with: what of an identity does not count for its key."""
-        return self._manifest.match
+        return self._manifest.match if self._override is None else self._override.policy
+
+    @property
+    def match_overridden(self) -> bool:
+        """Whether `match` is another policy than the recording was made with, given when it was opened."""
+        return self._override is not None
 
     @property
     def content_digest(self) -> str:
@@ -329,7 +339,7 @@ class Recording:
     def _find(self, key: bytes, scope: str | None, nth: int) -> Record | None:
         check_number("nth", nth, "a number, counted from 0")
         check_text("scope", scope)
-        if not self._near_read:
+        if not self._near_read and self._override is None:
             self._read_near()
         if scope is None:
             return self._find_in(key, None, nth)[0]
@@ -340,6 +350,8 @@ class Recording:
         return None
 
     def _find_in(self, key: bytes, scope: str | None, nth: int) -> tuple[Record | None, bool]:
+        if self._override is not None:
+            return self._override.find(key, scope, nth)
         prefix = key[:16] + discriminator(scope)
         index = self._index
         at = index.first(prefix) if nth == 0 else next(index.entries(prefix, nth), None)
@@ -373,12 +385,17 @@ class Recording:
         if identity is ABSENT and key is None:
             content = self._manifest.content
             return content.records if kind is None else content.counts.get(kind, 0)
+        wanted = self._key(kind, identity, key)[:16]
+        if self._override is not None:
+            return self._override.count(wanted)
         self._read_near()
-        [found] = self._index.counts([self._key(kind, identity, key)[:16]])
+        [found] = self._index.counts([wanted])
         return found
 
     def count_scoped(self, key: bytes, scope: str | None) -> int:
         """How many records of a key (32 bytes) a scope has, those of other scopes and of none not counted."""
+        if self._override is not None:
+            return self._override.count(key[:16] + discriminator(scope))
         self._read_near()
         [found] = self._index.counts([key[:16] + discriminator(scope)])
         return found

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from replaypack._read.rekeyed import new_key
 from replaypack._write.merge import finish
 from replaypack._write.publish import Progress as State
 from replaypack._write.publish import Publisher
 from replaypack._write.segment import PACK_TARGET, SegmentBuilder
 from replaypack.canonical import canonical_json
 from replaypack.errors import (
-    CanonicalizationError,
     ConflictError,
     FormatError,
     ObjectExistsError,
@@ -32,11 +32,10 @@ from replaypack.format.merkle import MerkleTree, leaf_hash
 from replaypack.format.names import check_name, revision_key
 from replaypack.format.pack import MAX_EXTERNAL
 from replaypack.format.record_frame import Entry, encode_frame
-from replaypack.format.row import FLAGS, discriminator, with_key
+from replaypack.format.row import discriminator, with_key
 from replaypack.format.table import BLOBS, INLINE_SPACE, KEYS, LITERALS, pack_key, unpack_frame
 from replaypack.policies.matching import MatchPolicy, MatchSpec
 from replaypack.recording import Record, Recording
-from replaypack.values import ABSENT
 
 from ._faults import Progress, Report
 
@@ -217,35 +216,13 @@ class _Writer:
         builder.add_keys(bytes(keys))
 
     def _key(self, found: Found) -> bytes:
-        row = found.row
-        if row.scheme != "identity":
+        source = self._source
+        key = new_key(Record(source, found), source.manifest.match, self._policy, where=source.locator)
+        if key is None:
             self.kept += 1
-            return row.key
-        identity = Record(self._source, found).identity
-        if identity is ABSENT:
-            raise FormatError(f"record {row.seq} has a key of an identity, and none is recorded", where=self._where)
-        if self._source.manifest.match.key(row.kind, identity) != row.key:
-            if row.flags & FLAGS["redacted"]:
-                self.kept += 1
-                return row.key
-            raise FormatError(
-                f"the identity of record {row.seq} does not give its key",
-                where=self._where,
-                hint="`replaypack verify` lists what is wrong",
-            )
-        try:
-            key = self._policy.key(row.kind, identity)
-        except CanonicalizationError as error:
-            raise CanonicalizationError(
-                f"the identity of record {row.seq} has no key by match policy {self._policy}: {error.message.split(': ', 1)[-1]}",
-                path=error.path,
-            ) from None
-        self.changed += key != row.key
+            return found.row.key
+        self.changed += key != found.row.key
         return key
-
-    @property
-    def _where(self) -> str:
-        return self._source.locator
 
     def commit(self) -> Manifest:
         """Create the revision: from here on it can be seen."""
