@@ -154,6 +154,7 @@ def check_policy(policy: Any) -> None:
             need(tokens[0] != "**" or (len(tokens) > 1 and tokens[1] != "*"), "** alone")
         if rule["rule"] != "ignore":
             need(isinstance(rule["with"], str) and re.fullmatch("[ -~]{0,64}", rule["with"]), "with")
+            need(rule["rule"] == "replace" or rule["with"].count("#") == 1, "#")
             need(rule.get("whole", True) is True, "whole")
             need(isinstance(rule["pattern"], str), "pattern")
             cost += sum(high for elements in parse_pattern(rule["pattern"]) for _, _, high in elements)
@@ -180,7 +181,7 @@ def applied(policy: dict[str, Any], kind: str, identity: Any) -> Any:
         for rule in policy.get("rules", ())
         if kind in rule.get("kinds", [kind]) and ("names" not in rule or name in rule["names"])
     ]
-    numbers: dict[str, dict[str, int]] = {}
+    numbers: dict[str, int] = {}
 
     def here(rule: dict[str, Any], path: list[str]) -> bool:
         return "at" not in rule or any(covers(place[1:].split("/"), path) for place in rule["at"])
@@ -200,29 +201,21 @@ def applied(policy: dict[str, Any], kind: str, identity: Any) -> Any:
         return value
 
     def changed(text: str, path: list[str]) -> str:
-        done = set()
         for rule in rules:
             if rule["rule"] == "ignore" or not here(rule, path):
-                continue
-            if rule["rule"] == "renumber" and rule["with"] in done:
                 continue
             pattern = parse_pattern(rule["pattern"])
             if "whole" in rule:
                 spans = [(0, len(text))] if any(match_at(e, text, 0) == len(text) for e in pattern) else []
             else:
                 spans = matches(pattern, text)
-            if not spans:
-                continue
             out, end = "", 0
             for start, stop in spans:
                 new = rule["with"]
                 if rule["rule"] == "renumber":
-                    known = numbers.setdefault(rule["with"], {})
-                    new += str(known.setdefault(text[start:stop], len(known) + 1))
+                    new = new.replace("#", str(numbers.setdefault(text[start:stop], len(numbers) + 1)))
                 out, end = out + text[end:start] + new, stop
             text = out + text[end:]
-            if rule["rule"] == "renumber":
-                done.add(rule["with"])
         return text
 
     return visit(identity, [])

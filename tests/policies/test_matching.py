@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import sys
 import threading
 from pathlib import Path
@@ -65,7 +66,7 @@ RESTRICTIONS: dict[str, Any] = {
 }
 ON_TEXTS: dict[str, Any] = {
     "pattern": PATTERN_TEXTS.filter(sound),
-    "by": st.sampled_from(["", "#", "x", "call_"]),
+    "by": st.sampled_from(["#", "x#", "<#>"]),
     "at": st.just(()) | AT,
     "whole": st.booleans(),
     **RESTRICTIONS,
@@ -131,7 +132,7 @@ READY = st.lists(st.sampled_from(READY_MADE), max_size=4).map(MatchPolicy.of)
 UUID = "123e4567-e89b-12d3-a456-42661417400"
 IDS = st.sampled_from(
     [f"{UUID}0", f"{UUID}1", f"in {UUID}0.", "2025-06-15T15:06:40Z", "at 2025-06-15 15:06", f"run-{UUID}0", "call_1",
-     "call_2", "toolu_01A09q90qw90lq917835lq9", "msg_01XFDUDYJgAACzvnptvVoYEL", "uuid-1", "message-2", "x", "D681PevKs"]
+     "call_2", "toolu_01A09q90qw90lq917835lq9", "msg_01XFDUDYJgAACzvnptvVoYEL", "<uuid-1>", "<call-2>", "x", "D681Pev"]
 )  # fmt: skip
 CHATS = st.recursive(
     IDS,
@@ -312,3 +313,15 @@ def test_ready_made_patterns(name: str, yes: list[str], no: list[str]) -> None:
         assert [found[0] for found in pattern.search.finditer(f"({text}) {text}, x{text}")] == [text, text]
     for text in no:
         assert not pattern.whole.fullmatch(text), text
+
+
+def test_the_examples_of_the_documentation_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = (Path(__file__).parents[2] / "docs" / "matching.md").read_text("utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    assert len(blocks) >= 5
+    names: dict[str, Any] = {}
+    for block in blocks:
+        exec(compile(block, "matching.md", "exec"), names)
+    table = re.findall(r"^\| `([a-z-]+)` \|", text, re.MULTILINE)
+    assert {*table, "none"} == set(READY_MADE)

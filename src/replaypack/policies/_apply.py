@@ -38,14 +38,21 @@ class _State:
 class _Text:
     """A rule on strings."""
 
-    __slots__ = ("by", "needles", "pattern", "renumbers", "whole")
+    __slots__ = ("_before", "_behind", "_renumbers", "longest", "needles", "pattern", "whole")
 
     def __init__(self, rule: Rule, pattern: Pattern) -> None:
-        self.renumbers = rule.rule == "renumber"
-        self.by = rule.by or ""
+        self._renumbers = rule.rule == "renumber"
+        self._before, _, self._behind = (rule.by or "").partition("#") if self._renumbers else (rule.by or "", "", "")
         self.needles = pattern.needles
+        self.longest = pattern.longest
         self.pattern = pattern.whole if rule.whole else pattern.search
         self.whole = rule.whole
+
+    def put(self, text: str, numbers: dict[str, int]) -> str:
+        """What stands in place of a match; ``numbers`` are those given in this identity so far."""
+        if not self._renumbers:
+            return self._before
+        return f"{self._before}{numbers.setdefault(text, len(numbers) + 1)}{self._behind}"
 
 
 class Plan:
@@ -78,7 +85,7 @@ class Plan:
             self._start = self._state(self._start.open, self._start.active)
         return self._walk(value, self._start, {})
 
-    def _walk(self, value: Any, state: _State, numbers: dict[str, dict[str, int]]) -> Any:
+    def _walk(self, value: Any, state: _State, numbers: dict[str, int]) -> Any:
         cls = type(value)
         if cls is str:
             return _changed(value, state.texts, numbers) if state.texts else value
@@ -88,7 +95,7 @@ class Plan:
             return self._walk_array(value, state, numbers)
         return value
 
-    def _walk_map(self, value: dict[Any, Any], state: _State, numbers: dict[str, dict[str, int]]) -> Any:
+    def _walk_map(self, value: dict[Any, Any], state: _State, numbers: dict[str, int]) -> Any:
         if not state.texts and not state.open:
             return value
         changes: dict[Any, Any] = {}
@@ -120,7 +127,7 @@ class Plan:
             del result[key]
         return result
 
-    def _walk_array(self, value: Sequence[Any], state: _State, numbers: dict[str, dict[str, int]]) -> Any:
+    def _walk_array(self, value: Sequence[Any], state: _State, numbers: dict[str, int]) -> Any:
         if not state.texts and not state.open:
             return value
         result: list[Any] | None = None
@@ -176,30 +183,11 @@ def _in_order(value: dict[Any, Any]) -> list[Any]:
     return sorted(value, key=lambda key: key.encode("utf-16-be", "surrogatepass"))
 
 
-def _changed(text: str, rules: Sequence[_Text], numbers: dict[str, dict[str, int]]) -> str:
-    done: set[str] | None = None
+def _changed(text: str, rules: Sequence[_Text], numbers: dict[str, int]) -> str:
     for rule in rules:
-        if rule.needles and not any(needle in text for needle in rule.needles):
-            continue
-        if rule.renumbers and done is not None and rule.by in done:
-            continue
         if rule.whole:
-            if rule.pattern.fullmatch(text) is None:
-                continue
-            if rule.renumbers:
-                done = {rule.by, *(done or ())}
-                text = _number(text, rule.by, numbers)
-            else:
-                text = rule.by
-        elif rule.renumbers:
-            text, count = rule.pattern.subn(lambda found, by=rule.by: _number(found[0], by, numbers), text)  # type: ignore[misc]
-            if count:
-                done = {rule.by, *(done or ())}
-        else:
-            text = rule.pattern.sub(lambda _, by=rule.by: by, text)  # type: ignore[misc]
+            if len(text) <= rule.longest and rule.pattern.fullmatch(text) is not None:
+                text = rule.put(text, numbers)
+        elif not rule.needles or any(needle in text for needle in rule.needles):
+            text = rule.pattern.sub(lambda found, put=rule.put: put(found[0], numbers), text)  # type: ignore[misc]
     return text
-
-
-def _number(text: str, by: str, numbers: dict[str, dict[str, int]]) -> str:
-    known = numbers.setdefault(by, {})
-    return f"{by}{known.setdefault(text, len(known) + 1)}"

@@ -103,10 +103,10 @@ def renumber(
     kinds: Iterable[str] = (),
     names: Iterable[str] = (),
 ) -> Rule:
-    """A rule: texts that match ``pattern`` are numbered by first use: ``by`` and 1 for the first, 2 for the next …
+    """A rule: texts that match ``pattern`` count as ``by``, its ``#`` being 1 for the first such text, 2 for the next …
 
-    So ids that are made anew in every run count as equal, and two different ids in one identity stay different.
-    Rules with the same ``by`` share one numbering.
+    So ids that are made anew in every run count as equal, and two different ids in one identity stay different. All
+    rules of a policy share one numbering. ``by`` should be a text that no pattern of the policy matches.
     """
     return Rule(
         rule="renumber", pattern=pattern, by=by, at=_texts(at), whole=whole, kinds=_texts(kinds), names=_texts(names)
@@ -360,6 +360,8 @@ def _check_rule(rule: Any) -> int:
         return 0
     if not isinstance(rule["with"], str) or not _PRINTABLE.fullmatch(rule["with"]):
         raise _Unsound(f"`with` is printable ASCII, at most {MAX_WITH} characters")
+    if kind == "renumber" and rule["with"].count("#") != 1:
+        raise _Unsound("`with` of a renumber rule has one #, where the number goes")
     if "whole" in rule and rule["whole"] is not True:
         raise _Unsound("`whole` is true, or not there")
     if not isinstance(rule["pattern"], str):

@@ -41,17 +41,19 @@ class _Element(NamedTuple):
 
 
 class Pattern:
-    """A compiled pattern. ``cost`` is the most characters that a search looks at from one place in a text.
+    """A compiled pattern. ``cost`` is the most characters that a search looks at from one place in a text, ``longest``
+    the most that a match has.
 
     ``search`` and ``whole`` are compiled regular expressions, for `sub` and for `fullmatch`. ``needles``: a text
     that contains none of them has no match; empty where that cannot be told.
     """
 
-    __slots__ = ("cost", "needles", "search", "text", "whole")
+    __slots__ = ("cost", "longest", "needles", "search", "text", "whole")
 
     def __init__(self, text: str, alternatives: list[list[_Element]]) -> None:
         self.text = text
         self.cost = sum(element.most for elements in alternatives for element in elements)
+        self.longest = max(sum(element.most for element in elements) for elements in alternatives)
         bodies = ["".join(map(_expression, elements)) for elements in alternatives]
         body = "(?:" + "|".join(bodies) + ")"
         # Not inside of a word: where a match begins (ends) with a word character, none stands before (behind) it.

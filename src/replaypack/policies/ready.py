@@ -58,13 +58,13 @@ _TOOL_CALL_PLACES = (
 _TOOL_CALL_MAYBE = ("/**/call_id", "/**/content/*/id")
 
 _RULES: dict[str, tuple[Rule, ...]] = {
-    "message-ids": (renumber(PATTERNS["message-id"], "message-", whole=True),),
+    "message-ids": (renumber(PATTERNS["message-id"], "<message-#>", whole=True),),
     "timestamps": (replace(PATTERNS["timestamp"], "<timestamp>"),),
     "tool-call-ids": (
-        renumber("[A-Za-z0-9_.:|\\-]{1,128}", "call_", at=_TOOL_CALL_PLACES, whole=True),
-        renumber(PATTERNS["tool-call-id"], "call_", at=_TOOL_CALL_MAYBE, whole=True),
+        renumber("[A-Za-z0-9_.:|\\-]{1,128}", "<call-#>", at=_TOOL_CALL_PLACES, whole=True),
+        renumber(PATTERNS["tool-call-id"], "<call-#>", at=_TOOL_CALL_MAYBE, whole=True),
     ),
-    "uuids": (renumber(PATTERNS["uuid"], "uuid-"),),
+    "uuids": (renumber(PATTERNS["uuid"], "<uuid-#>"),),
 }
 #: Names of the ready-made policies; all are at version 1.
 READY_MADE = ("none", *_RULES)
