@@ -157,8 +157,9 @@ def check_policy(policy: Any) -> None:
             need(rule["rule"] == "replace" or rule["with"].count("#") == 1, "#")
             need(rule.get("whole", True) is True, "whole")
             need(isinstance(rule["pattern"], str), "pattern")
-            cost += sum(high for elements in parse_pattern(rule["pattern"]) for _, _, high in elements)
-    need(cost <= 8192 and places <= 256, "too much")
+            pattern = parse_pattern(rule["pattern"])
+            cost += 0 if "whole" in rule else sum(high for elements in pattern for _, _, high in elements)
+    need(cost <= 2048 and places <= 256, "too much")
 
 
 def covers(place: list[str], path: list[str]) -> bool:

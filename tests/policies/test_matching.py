@@ -325,3 +325,25 @@ def test_the_examples_of_the_documentation_run(tmp_path: Path, monkeypatch: pyte
         exec(compile(block, "matching.md", "exec"), names)
     table = re.findall(r"^\| `([a-z-]+)` \|", text, re.MULTILINE)
     assert {*table, "none"} == set(READY_MADE)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(POLICIES, st.data())
+def test_whatever_a_member_is_nothing_else_than_a_format_error(policy: MatchPolicy, data: st.DataObject) -> None:
+    document: Any = policy.to_data()
+    at = document if data.draw(st.booleans()) else data.draw(st.sampled_from(document["rules"]))
+    at[data.draw(st.sampled_from([*at, "rule", "at", "with", "more"]))] = data.draw(JSON)
+    try:
+        again = MatchPolicy.from_data(document)
+    except FormatError:
+        with pytest.raises(Refused):
+            rpk_match.check_policy(document)
+        return
+    assert again.to_data() == document
+    rpk_match.check_policy(document)

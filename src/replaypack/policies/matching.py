@@ -22,10 +22,11 @@ from .patterns import Pattern, PatternError, compile_pattern
 
 __all__ = ["NONE", "MatchPolicy", "MatchSpec", "Rule", "ignore", "renumber", "replace"]
 
-#: Limits of one policy: rules, places and patterns of all rules together, characters of a placeholder or a place.
+#: Limits of one policy: rules; places, and characters that are looked for in texts, of all rules together; characters
+#: of a placeholder and of a place.
 MAX_RULES = 64
 MAX_PLACES = 256
-MAX_COST = 8192
+MAX_COST = 2048
 MAX_WITH = 64
 MAX_PLACE = 1024
 _MAX_NAMES = 256
@@ -331,7 +332,7 @@ def _check(data: Mapping[str, Any]) -> None:
 
 
 def _check_rule(rule: Any) -> int:
-    """Check one rule; return what its pattern costs."""
+    """Check one rule; return how many characters it looks at from each position of a text."""
     if not isinstance(rule, dict) or not isinstance(rule.get("rule"), str):
         raise _Unsound("a rule is an object with a member `rule`")
     kind = rule["rule"]
@@ -367,9 +368,10 @@ def _check_rule(rule: Any) -> int:
     if not isinstance(rule["pattern"], str):
         raise _Unsound("a pattern is text")
     try:
-        return compile_pattern(rule["pattern"]).cost
+        cost = compile_pattern(rule["pattern"]).cost
     except PatternError as error:
         raise _Unsound(str(error)) from None
+    return 0 if "whole" in rule else cost
 
 
 def _check_place(place: str) -> None:

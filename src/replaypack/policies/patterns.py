@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 __all__ = ["MAX_COUNT", "MAX_LENGTH", "MAX_TEXT", "Pattern", "PatternError", "compile_pattern"]
@@ -42,27 +43,32 @@ class _Element(NamedTuple):
 
 class Pattern:
     """A compiled pattern. ``cost`` is the most characters that a search looks at from one place in a text, ``longest``
-    the most that a match has.
-
-    ``search`` and ``whole`` are compiled regular expressions, for `sub` and for `fullmatch`. ``needles``: a text
-    that contains none of them has no match; empty where that cannot be told.
+    the most that a match has. ``needles``: a text that contains none of them has no match; empty where that cannot
+    be told.
     """
-
-    __slots__ = ("cost", "longest", "needles", "search", "text", "whole")
 
     def __init__(self, text: str, alternatives: list[list[_Element]]) -> None:
         self.text = text
         self.cost = sum(element.most for elements in alternatives for element in elements)
         self.longest = max(sum(element.most for element in elements) for elements in alternatives)
-        bodies = ["".join(map(_expression, elements)) for elements in alternatives]
-        body = "(?:" + "|".join(bodies) + ")"
-        # Not inside of a word: where a match begins (ends) with a word character, none stands before (behind) it.
-        self.search = re.compile(
-            r"(?:(?<![A-Za-z0-9_])|(?![A-Za-z0-9_]))" + body + r"(?:(?![A-Za-z0-9_])|(?<![A-Za-z0-9_]))"
-        )
-        self.whole = re.compile(body)
         literals = [_literal(elements) for elements in alternatives]
         self.needles = tuple(dict.fromkeys(literals)) if all(literals) else ()
+        self._alternatives = alternatives
+
+    # Made when first asked for: whoever opens a recording parses its policy, and may never look anything up.
+
+    @cached_property
+    def whole(self) -> re.Pattern[str]:
+        """For `fullmatch`: a string that matches as a whole."""
+        return re.compile("|".join("".join(map(_expression, elements)) for elements in self._alternatives))
+
+    @cached_property
+    def search(self) -> re.Pattern[str]:
+        """For `sub` and `finditer`: matches in a text."""
+        # Not inside of a word: where a match begins (ends) with a word character, none stands before (behind) it.
+        before = "(?:(?<![A-Za-z0-9_])|(?![A-Za-z0-9_]))"
+        behind = "(?:(?![A-Za-z0-9_])|(?<![A-Za-z0-9_]))"
+        return re.compile(f"{before}(?:{self.whole.pattern}){behind}")
 
 
 def _expression(element: _Element) -> str:
@@ -86,6 +92,7 @@ def _literal(elements: list[_Element]) -> str:
     return best
 
 
+@lru_cache(maxsize=256)
 def compile_pattern(text: str) -> Pattern:
     """Parse a pattern. Raises `PatternError`."""
     if not text or len(text) > MAX_TEXT:
