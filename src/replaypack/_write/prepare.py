@@ -84,7 +84,7 @@ def prepare(
     else:
         scheme = "identity"
         census = survey(identity)
-        if match:
+        if match.rules:
             key_bytes = match.key(kind, identity, census=census)
         else:
             key_bytes = key_of_canonical(kind, canonical_json(identity, census=census))

@@ -147,7 +147,7 @@ class MatchPolicy:
             self._compiled = _compile(self.rules)
         except _Unsound as error:
             raise UsageError(f"match policy {name!r}: {error}") from None
-        self._plans: dict[tuple[str, str | None], Plan | None] = {}
+        self._plans: dict[tuple[str | None, str | None], Plan | None] = {}
 
     @classmethod
     def of(cls, match: MatchSpec) -> MatchPolicy:
@@ -272,7 +272,7 @@ class MatchPolicy:
                     name = value[member]
                     break
         # Names come from calls, and there may be any number of them: what no rule asks for is one and the same.
-        place = (kind if kind in self._compiled.kinds else "", name if name in self._compiled.names else None)
+        place = (kind if kind in self._compiled.kinds else None, name if name in self._compiled.names else None)
         if place not in self._plans:
             rules = [
                 (rule, pattern)
