@@ -10,7 +10,7 @@ RUN := $(VENV)/bin/python
 PIP := $(RUN) -m pip install --quiet --disable-pip-version-check --no-input
 # What other versions of Python are tested with: no packages of cloud stores, which take minutes to install.
 CORE_PACKAGES := pytest pytest-timeout hypothesis PyYAML jsonschema msgpack
-CORE_TESTS := tests/format tests/write tests/archive tests/audit tests/cli $(wildcard tests/test_*.py)
+CORE_TESTS := tests/format tests/write tests/archive tests/audit tests/replay tests/integrations tests/cli $(wildcard tests/test_*.py)
 PYTEST := $(RUN) -m pytest -q
 
 .PHONY: demo test test-core test-heavy lint spec bench clean

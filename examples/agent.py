@@ -5,7 +5,7 @@
 
 The model is a script, so that the example needs no network and no account; everything else is real. The tools
 read files, search them, calculate, and look at the clock. The loop in `run_agent` does not know whether it is
-recorded or replayed: it is given a function for the model and one for the tools.
+recorded or replayed: it is given a session, through which every call goes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import operator
 import re
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,9 +25,6 @@ import replaypack
 NOTES = Path(__file__).resolve().parent / "notes"
 NAME = "agents/expenses"
 TASK = "What did the trip cost, with 20 % for food on top?"
-
-Model = Callable[[dict[str, Any]], dict[str, Any]]
-Tools = Callable[[str, dict[str, Any]], Any]
 
 
 # The tools, genuinely executed while recording.
@@ -107,71 +103,40 @@ def scripted_model(request: dict[str, Any]) -> dict[str, Any]:
 # The loop.
 
 
-def run_agent(task: str, model: Model, tools: Tools) -> list[dict[str, Any]]:
+def run_agent(task: str, session: replaypack.ReplaySession) -> list[dict[str, Any]]:
     """Ask the model until it answers with text; return the whole conversation."""
     messages: list[dict[str, Any]] = [{"role": "user", "text": task}]
     while True:
-        answer = model({"model": "script-1", "temperature": 0, "messages": list(messages)})
+        request = {"temperature": 0, "messages": list(messages)}
+        answer = session.model("script-1", request, lambda request=request: scripted_model(request))
         messages.append({"role": "assistant", **answer})
         if "call" not in answer:
             return messages
+        name, arguments = answer["call"], answer["arguments"]
         try:
-            result = tools(answer["call"], answer["arguments"])
-        except Exception as error:
+            result = session.tool(name, arguments, lambda name=name, args=arguments: call_tool(name, args))
+        except replaypack.ReplayMismatch:
+            raise
+        except Exception as error:  # what the tool raised, live or replayed
             result = f"error: {error}"
-        messages.append({"role": "tool", "name": answer["call"], "result": result})
+        messages.append({"role": "tool", "name": name, "result": result})
 
 
 def record(archive: replaypack.Archive) -> list[dict[str, Any]]:
     """Run the agent for real, and record every call of the model and of the tools."""
-    with archive.recorder(NAME, if_exists="replace", metadata={"task": TASK}) as recorder:
-
-        def recorded(kind: str, name: str, identity: Any, call: Callable[[], Any]) -> Any:
-            start, clock_ = time.time_ns(), time.perf_counter_ns()
-            outcome: dict[str, Any]
-            try:
-                result = call()
-                outcome = {"response": result}
-            except Exception as error:
-                outcome = {"error": error}
-                raise
-            finally:
-                duration = time.perf_counter_ns() - clock_
-                recorder.append(kind=kind, name=name, identity=identity, start=start, duration=duration, **outcome)
-            return result
-
-        transcript = run_agent(
-            TASK,
-            lambda request: recorded("model", request["model"], request, lambda: scripted_model(request)),
-            lambda name, args: recorded("tool", name, {"name": name, "args": args}, lambda: call_tool(name, args)),
-        )
-        recorder.append(kind="lifecycle", key="transcript", response=transcript)
+    with archive.session(NAME, "record", if_exists="replace", metadata={"task": TASK}) as session:
+        transcript = run_agent(TASK, session)
+        session.note("lifecycle", "transcript", transcript)
     return transcript
 
 
-class RecordedError(Exception):
-    """A call that failed when it was recorded, and fails again."""
-
-
-def replay(recording: replaypack.Recording) -> list[dict[str, Any]]:
+def replay(archive: replaypack.Archive) -> list[dict[str, Any]]:
     """Run the same loop; every call is answered from the recording, none is executed."""
-    seen: Counter[bytes] = Counter()
-
-    def answer(kind: str, identity: Any) -> Any:
-        key = replaypack.key_digest(kind, identity)
-        found = recording.lookup(kind, identity, nth=seen[key])
-        if found is None:
-            raise SystemExit(f"the recording does not have this {kind} call: {identity}")
-        seen[key] += 1
-        if found.error is not None:
-            raise RecordedError(found.error["message"])
-        return found.response
-
-    return run_agent(
-        TASK,
-        lambda request: answer("model", request),
-        lambda name, args: answer("tool", {"name": name, "args": args}),
-    )
+    try:
+        with archive.session(NAME, "replay", strict=True) as session:
+            return run_agent(TASK, session)
+    except replaypack.ReplayMismatch as miss:
+        raise SystemExit(f"the recording does not have this {miss.kind} call: {miss}") from None
 
 
 def main() -> None:
@@ -189,9 +154,8 @@ def main() -> None:
             # Nothing is left that could answer: no tools, no model, no notes.
             TOOLS.clear()
             globals().update(scripted_model=None, call_tool=None, NOTES=None)
-            recording = archive.open(NAME)
-            transcript = replay(recording)
-            expected = recording.lookup(key="transcript")
+            transcript = replay(archive)
+            expected = archive.open(NAME).lookup("lifecycle", {"name": "transcript"})
             if expected is None or transcript != expected.response:
                 sys.exit("the replayed conversation differs from the recorded one")
             print(f"replayed {len(transcript)} messages without model, tools and notes: the same conversation")

@@ -54,6 +54,8 @@ from .storage import Storage, open_storage
 if TYPE_CHECKING:
     from .audit import Fault, Level
     from .audit._faults import Report
+    from .replay.modes import ReplayMode
+    from .replay.session import ReplaySession
 
 __all__ = ["Archive", "aopen", "open"]
 
@@ -368,6 +370,17 @@ class Archive:
             recorder._abandon()
             raise
         return recorder
+
+    def session(
+        self,
+        name: str,
+        mode: ReplayMode | Literal["live", "record", "replay", "auto"] = "auto",
+        **options: Any,
+    ) -> ReplaySession:
+        """A `ReplaySession` that records ``name``, or replays it; the options are those of that class."""
+        from .replay.session import ReplaySession
+
+        return ReplaySession(mode, self, name, **options)
 
     def _template(
         self, metadata: dict[str, Any], recorded_by: str | None, match: MatchPolicy, base: Manifest | None

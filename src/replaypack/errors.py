@@ -8,6 +8,7 @@ situation, the class inherits it too, so ``except FileNotFoundError`` and ``exce
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 __all__ = [
@@ -15,23 +16,34 @@ __all__ = [
     "ArchiveError",
     "CanonicalizationError",
     "ConflictError",
+    "ExportError",
     "FormatError",
+    "ImportFormatError",
     "InvalidLocatorError",
     "InvalidNameError",
     "JournalError",
     "ObjectExistsError",
     "ObjectMissingError",
     "ObjectTooShortError",
+    "ProjectionError",
     "PublishError",
     "ReadOnlyStorageError",
     "RecorderClosedError",
     "RecordingExistsError",
     "RecordingNotFoundError",
+    "ReplayMismatch",
+    "ReplayedError",
+    "ReplayHydrationError",
+    "ReplayMissError",
+    "ReplayPersistenceError",
+    "ReplayValueError",
     "ReplaypackError",
+    "SessionClosedError",
     "StorageError",
     "StorageFullError",
     "StorageTimeoutError",
     "StorageUnsupportedError",
+    "UnplayedRecordsError",
     "UsageError",
     "StorageUnavailableError",
     "ValueEncodingError",
@@ -250,6 +262,160 @@ class JournalError(ArchiveError, OSError):
     """The local journal could not be written or read."""
 
     code = "archive.journal_failed"
+
+
+class ReplayMismatch(ReplaypackError, LookupError):
+    """A replayed call has no answer left.
+
+    ``kind``, ``name`` and ``scope`` are those of the call, ``key`` (64 hex digits) is what it was looked up by.
+    ``recorded`` is how many records could have answered it, ``asked`` how often it was asked, this time included.
+    ``reason``: ``missing`` (never recorded), ``exhausted`` (all of them are played) or ``unanswerable`` (it was
+    recorded, but interrupted or truncated). ``explanation`` shows the nearest recorded requests, or is None.
+    """
+
+    code = "replay.mismatch"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: str = "",
+        key: str = "",
+        name: str | None = None,
+        scope: str | None = None,
+        recorded: int = 0,
+        asked: int = 1,
+        reason: Literal["missing", "exhausted", "unanswerable"] = "missing",
+        explanation: object | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.kind = kind
+        self.key = key
+        self.name = name
+        self.scope = scope
+        self.recorded = recorded
+        self.asked = asked
+        self.reason = reason
+        self.explanation = explanation
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return f"{text}\n{self.explanation}" if self.explanation is not None else text
+
+
+class ReplayedError(ReplaypackError):
+    """The recorded failure of a call, of a type that cannot be made again.
+
+    ``str()`` of it is the recorded message. ``type`` (qualified name) and ``module`` are of the exception that was
+    raised while recording, ``args`` its plain arguments, ``details`` all that was recorded of it.
+    """
+
+    code = "replay.recorded_error"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        type: str | None = None,
+        module: str | None = None,
+        args: tuple[object, ...] | None = None,
+        details: Mapping[str, object] | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.type = type
+        self.module = module
+        self.details = dict(details or {})
+        if args is not None:
+            self.args = args
+
+
+class UnplayedRecordsError(ReplaypackError, AssertionError):
+    """A strict replay ended and left records unplayed. ``count`` says how many."""
+
+    code = "replay.unplayed"
+
+    def __init__(self, message: str, *, count: int = 0, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.count = count
+
+
+class SessionClosedError(ReplaypackError, ValueError):
+    """The session is over, or was opened in another process than this fork of it."""
+
+    code = "replay.session_closed"
+
+
+class ImportFormatError(ReplaypackError, ValueError):
+    """A file of another program is not what its format says, or is of a version that is not known."""
+
+    code = "import.malformed"
+
+
+class ExportError(ReplaypackError, ValueError):
+    """A recording holds what the format asked for cannot say."""
+
+    code = "export.failed"
+
+
+class ReplayValueError(ReplaypackError, ValueError):
+    """A keyed store was given what it cannot have: a field of the wrong type, an unknown policy, no targets, …"""
+
+    code = "replay.value"
+
+
+class ReplayMissError(ReplaypackError, LookupError):
+    """Nothing in a strict store answers. ``key`` is the `ReplayKey` that was asked for.
+
+    ``registered`` (a tuple of `ReplayKey`, five at most) is what there is for the same question or scenario node.
+    """
+
+    code = "replay.miss"
+
+    def __init__(
+        self, message: str, *, key: object = None, registered: tuple[object, ...] = (), hint: str | None = None
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.key = key
+        self.registered = registered
+
+
+class ReplayPersistenceError(ImportFormatError):
+    """A file is no replay store of a version that is known, or a store cannot be written as one."""
+
+    code = "replay.persistence"
+
+
+class ReplayHydrationError(ReplaypackError, ValueError):
+    """Captured fields do not fit the type they should become.
+
+    ``captured_fields`` are the fields, ``inner`` is the error of the type.
+    """
+
+    code = "replay.hydration"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        captured_fields: object = None,
+        inner: BaseException | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.captured_fields = captured_fields
+        self.inner = inner
+
+
+class ProjectionError(ReplaypackError, ValueError):
+    """A projection left targets without an entry, or gave them two. ``report`` is the `ProjectionReport`."""
+
+    code = "replay.projection"
+
+    def __init__(self, message: str, *, report: object = None, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.report = report
 
 
 class ReplaypackWarning(UserWarning):

@@ -11,12 +11,12 @@ from typing import Any, Literal, Self
 
 import msgspec
 
-from ._arguments import check_number
+from ._arguments import check_number, check_text
 from ._threads import in_thread
 from ._write.base import External, Seed
-from ._write.journal import JournalFile, journal_directory
+from ._write.journal import JournalFile, journal_directory, journals_of
 from ._write.literals import LARGE, LiteralStream, Splitter
-from ._write.prepare import Prepared, describe_error, prepare
+from ._write.prepare import Prepared, PreparedCall, describe_error, prepare, prepare_call
 from ._write.publish import Progress, Publisher
 from ._write.segment import RECORD_FRAME, SegmentBuilder
 from ._write.worker import Worker
@@ -143,10 +143,27 @@ class Recorder:
 
     # Writing
 
+    def prepare_call(
+        self,
+        kind: str,
+        identity: object = ABSENT,
+        *,
+        key: str | bytes | None = None,
+        name: str | None = None,
+        request: object = ABSENT,
+    ) -> PreparedCall:
+        """Take down a call that is about to be made, for ``append(call=…)`` when it is over.
+
+        Key and request are those of the arguments as they are now, whatever the callee does to them. Nothing is
+        written. Raises as `append` does.
+        """
+        return prepare_call(kind, identity, key, name, request, self._match)
+
     def append(
         self,
         *,
-        kind: str,
+        kind: str = "",
+        call: PreparedCall | None = None,
         identity: object = ABSENT,
         key: str | bytes | None = None,
         name: str | None = None,
@@ -160,14 +177,19 @@ class Recorder:
         flags: Iterable[str] = (),
         attributes: Mapping[str, Any] | None = None,
         salt: bytes | None = None,
+        key_digest: bytes | None = None,
+        key_scheme: str | None = None,
     ) -> int:
         """Record one call and return its sequence number, counted from 0.
 
         ``kind`` is the boundary (``"tool"``, ``"model"``, ``"http"``, …). Its key comes from ``identity``, what
         tells one call from another, or from ``key``, which the host supplies and which is never recomputed;
         ``request`` is what was sent where that is not the identity. ``response`` is what came back; after a
-        failure give ``error`` instead. ``start`` (nanoseconds since the epoch) and ``duration`` (nanoseconds)
-        default to a call that ends now and took no time.
+        failure give ``error`` instead. A ``call`` from `prepare_call` takes the place of ``kind``, ``identity``,
+        ``key``, ``name`` and ``request``. ``start`` (nanoseconds since the epoch) and ``duration`` (nanoseconds)
+        default to a call that ends now and took no time. A record that comes from elsewhere keeps its key with
+        ``key_digest`` (the 32 bytes that a key is, instead of ``key``) and ``key_scheme`` (how it was made, by default
+        ``opaque``), and its ``salt`` (8 bytes), which makes its leaf the same.
 
         When this returns the record is in the local journal and survives the death of the process.
 
@@ -176,9 +198,18 @@ class Recorder:
         local disk fails; `PublishError` where the store has failed for so long that no more fits in memory;
         `RecorderClosedError`.
         """
-        prepared = prepare(
-            kind, identity, key, name, request, response, error, scope, status, flags, attributes, self._match
-        )
+        if key_digest is not None:
+            if type(key_digest) is not bytes or len(key_digest) != 32 or key is not None or call is not None:
+                raise UsageError("a key digest is 32 bytes, and takes the place of a key")
+            key = b"" if identity is ABSENT else None
+        check_text("key_scheme", key_scheme)
+        if call is None:
+            call = prepare_call(kind, identity, key, name, request, self._match)
+        elif kind or name is not None or key is not None or identity is not ABSENT or request is not ABSENT:
+            raise UsageError("a prepared call has its kind, name, key, identity and request already")
+        prepared = prepare(call, response, error, scope, status, flags, attributes)
+        if key_digest is not None:
+            prepared.key, prepared.scheme = key_digest, key_scheme or "opaque"
         if salt is not None and (type(salt) is not bytes or len(salt) != 8):
             raise UsageError("a salt is 8 bytes")
         check_number("start", start, "nanoseconds since the epoch, an integer")
@@ -367,6 +398,21 @@ class Recorder:
             self._closed = True
         self._worker.stop()
         self._journal.close(delete=False)
+
+    def discard(self) -> None:
+        """Stop, and leave things as they were: nothing that was appended stays, and the name is given up.
+
+        Does nothing after `seal`. Raises `StorageError` where the store fails; the claim then expires by itself.
+        """
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        self._worker.stop()
+        self._journal.close(delete=True)
+        for path in journals_of(self._journal_directory, self._publisher.writer.hex()):
+            path.unlink(missing_ok=True)
+        self._publisher.withdraw()
 
     def _abandon(self) -> None:
         """Stop a recorder that never got its claim."""

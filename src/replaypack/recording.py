@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time as _time
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import msgspec
 
 from ._arguments import check_number, check_text, check_type, names_of
+from ._read import ladder
+from ._read.around import frames_around, read_literals
 from ._read.cache import Cache
 from ._read.index import Found, Index
 from ._read.packs import Frame, PackReader
@@ -33,6 +36,12 @@ __all__ = ["Record", "Recording"]
 
 _T = TypeVar("_T")
 _UNREAD: Any = object()
+
+#: What a look at several payloads reads: literal frames, their raw bytes, bytes of one payload, of all but the first.
+_LOOK_FRAMES = 16
+_LOOK_RAW = 20 << 20
+_LOOK_BLOB = 16 << 20
+_LOOK_ALL = 8 << 20
 
 #: Record frames that iteration reads ahead, in one batch, and their raw bytes.
 _AHEAD = 8
@@ -400,6 +409,35 @@ class Recording:
         [found] = self._index.counts([key[:16] + discriminator(scope)])
         return found
 
+    def count_keys(self, keys: Iterable[bytes]) -> list[int]:
+        """How many records each of several keys (32 bytes) has, in any scope; asked in one go."""
+        if (override := self._override) is not None:
+            return [override.count(key[:16]) for key in keys]
+        self._read_near()
+        return self._index.counts([key[:16] for key in keys])
+
+    def latest(self, key: bytes, scopes: Sequence[str | None]) -> Record | None:
+        """The last record of a key (32 bytes) in the first of several scopes that has one, its response loaded.
+
+        However many scopes: one page of the key table, one record frame, as a `lookup`.
+        """
+        if self._override is not None:
+            record = self._override.latest(key, scopes)
+        else:
+            self._read_near()
+            found = ladder.latest(self._index, key, scopes)
+            record = None if found is None else Record(self, found)
+        if record is not None:
+            record.response  # noqa: B018
+        return record
+
+    def repeated(self) -> Iterator[list[int]]:
+        """Yield the sequence numbers of the records of each key and scope that has more than one, in order.
+
+        Reads the key table once, and no record.
+        """
+        return ladder.repeated(self._index) if self._override is None else self._override.repeated()
+
     def record(self, seq: int) -> Record:
         """Return the record with sequence number ``seq``; raises `UsageError` where there is none."""
         if type(seq) is not int or not 0 <= seq < len(self):
@@ -411,6 +449,59 @@ class Recording:
                 raise FormatError(f"record {seq} is not in its frame of {entry.items}", where=frame.where)
             return Record(self, Found(row, data, inline, records, seq - entry.first))
         raise FormatError(f"no frame holds record {seq}", where=self.locator)
+
+    def around(self, seq: int, *, frames: int = 16) -> list[Record]:
+        """Return the records of the ``frames`` record frames nearest to record ``seq``, in order.
+
+        Whatever the size of the recording this takes one page of a table, and the frames in one go.
+        """
+        check_number("seq", seq, "a sequence number, counted from 0")
+        check_number("frames", frames, "a number of frames")
+        near = frames_around(self._index, min(seq, max(0, len(self) - 1)), frames) if frames else []
+        read = self._index.read_frames([frame for _, frame in near])
+        return [Record(self, found) for frame in read for found in _found(frame)]
+
+    def of_key(self, key: bytes, *, limit: int = 16, frames: int = 16) -> list[Record]:
+        """Return up to ``limit`` records of a key (32 bytes), of whatever scope, from ``frames`` frames at most.
+
+        They are read in one go.
+        """
+        if self._override is not None:
+            return self._override.of_key(key, limit)
+        self._read_near()
+        wanted: dict[Frame, list[tuple[int, int]]] = {}
+        for segment, entry, ref in islice(self._index.entries(key[:16]), limit):
+            frame = Frame(segment.pack(ref.frame, where="page of keys"), ref.frame, None, ref.digest)
+            if frame in wanted or len(wanted) < frames:
+                wanted.setdefault(frame, []).append((entry.seq, entry.seq - ref.first))
+        found = []
+        for (frame, numbers), records in zip(wanted.items(), self._index.read_frames(list(wanted)), strict=True):
+            for seq, number in numbers:
+                row, data, inline = records.record(number)
+                if row.seq != seq or row.key[:16] != key[:16]:
+                    raise FormatError(f"record {seq} does not match its entry in keys", where=frame.where)
+                if row.key == key:
+                    found.append(Record(self, Found(row, data, inline, records, number)))
+        return sorted(found, key=lambda record: record.seq)
+
+    def with_requests(self, records: Iterable[Record]) -> list[Record]:
+        """Return those of ``records`` of which request and identity could be read in two rounds, within bounds.
+
+        Reading them then asks nothing of the store. The first come first: once the bounds are reached (16 literal
+        frames of 20 MiB, 8 MiB of payloads), only those that need no more are returned.
+        """
+        total = 0
+        chosen: list[tuple[Record, list[Range]]] = []
+        for record in records:
+            row, found = record.row, record._found
+            sizes = [ref.size for ref in (row.request, row.identity) if ref is not None]
+            if not sizes or max(sizes) > _LOOK_BLOB or (chosen and total + sum(sizes) > _LOOK_ALL):
+                continue
+            total += sum(sizes)
+            recipes = self._index.recipes(found.frame, found.number)
+            chosen.append((record, [item for recipe in recipes[: len(sizes)] for item in recipe]))
+        fits = read_literals(self._index, [ranges for _, ranges in chosen], _LOOK_FRAMES, _LOOK_RAW)
+        return [record for (record, _), fit in zip(chosen, fits, strict=True) if fit]
 
     def find_blob(self, digest_: str) -> tuple[Record, str]:
         """Return a record that has the blob of a digest (64 hex digits), and the blob's role in it.

@@ -7,7 +7,6 @@ then is the journal deleted.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,12 +17,12 @@ from ._read.index import Index
 from ._read.packs import PackReader
 from ._write.journal import Leftover, find_leftovers, journal_directory, remove_unnamed
 from ._write.literals import LARGE, LiteralStream
-from ._write.publish import Progress, Publisher, now_rfc3339, progress_of
+from ._write.publish import Progress, Publisher, progress_of
 from ._write.segment import PACK_TARGET, SegmentBuilder
-from .errors import ConflictError, FormatError, JournalError, ObjectExistsError, ReplaypackError
+from .errors import ConflictError, FormatError, JournalError, ReplaypackError
 from .format.frame import MAX_FRAME
 from .format.journal import JournalHead, JournalRecord
-from .format.manifest import Content, Manifest, PackRef, content_problem, encode_manifest
+from .format.manifest import Content, Manifest, PackRef, content_problem
 from .format.merkle import leaf_hash
 from .format.names import open_key, revision_key, sibling_name
 from .format.record_frame import MAX_FRAME_RECORDS, Entry, encode_frame
@@ -115,7 +114,7 @@ def recover_leftover(archive: Archive, leftover: Leftover, *, keep_journals: boo
         if damage is not None:
             break
     if claim is not None and claimed and head.claim != "create" and base in (None, claim) and not rebuilt.added:
-        _restore(publisher, claim)
+        publisher.restore(claim)
         _drop(leftover, keep_journals)
         return Recovered(head.name, claim.content.records, 0, journal, None)
     name, revision = rebuilt.commit(sibling=claim is not None and not claimed)
@@ -162,26 +161,6 @@ def _already_committed(archive: Archive, leftover: Leftover) -> Manifest | None:
 
 def _has_records(leftover: Leftover) -> bool:
     return any(next(entries, None) is not None for _, entries in leftover.records())
-
-
-def _restore(publisher: Publisher, claim: Manifest) -> None:
-    """Give the name up: a revision that shows what the claim repeated."""
-    content = claim.content
-    if content.state == "open":
-        content = msgspec.structs.replace(content, state="incomplete")
-    storage = msgspec.structs.replace(
-        claim.storage,
-        revision=claim.storage.revision + 1,
-        checkpoint=0,
-        cause="recover",
-        claim=None,
-        created=now_rfc3339(),
-        previous=claim.digest,
-    )
-    manifest = encode_manifest(content, storage)
-    with suppress(ObjectExistsError):  # the next recorder has the name already
-        publisher.storage.put_new(revision_key(publisher.name, storage.revision), manifest.raw)
-        publisher.write_latest(publisher.name, manifest)
 
 
 def _published(archive: Archive, leftover: Leftover, claim: Manifest | None) -> Manifest | None:

@@ -176,3 +176,42 @@ def test_an_override_has_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(rekeyed, "MAX_RECORDS", 4)
     with warnings.catch_warnings(), pytest.raises(UsageError, match="rekey"):
         archive.open("r", match="uuids").lookup("tool", call(1))
+
+
+def test_sessions_match_by_the_policy_and_say_when_it_is_overridden(tmp_path: Path) -> None:
+    def run(number: int, mode: Any, **options: Any) -> tuple[Any, str]:
+        with replaypack.ReplaySession(mode, tmp_path, "r", **options) as session:
+            return session.tool("f", {"id": f"{UUID}{number}"}, lambda **_: number), repr(session)
+
+    assert run(1, "auto", match="uuids")[0] == 1
+    assert run(2, "auto", match="uuids") == (1, f"<ReplaySession replay of {tmp_path}#r>")
+    assert run(3, "replay")[0] == 1
+    with pytest.raises(replaypack.ReplayMismatch):
+        run(4, "replay", match="none")
+    answer, shown = run(1, "replay", match="none")
+    assert answer == 1
+    assert "match policy overridden: none 1" in shown
+    assert run(5, "replay", match="none", on_missing="live")[0] == 5
+    recording = Archive(tmp_path).open("r")
+    assert recording.match == MatchPolicy.of("uuids")  # what was called live is appended with it
+    assert len(recording) == 2
+
+
+def test_what_a_miss_explains_is_what_counts(tmp_path: Path) -> None:
+    archive = Archive(tmp_path)
+    record(archive, match="uuids")
+    from replaypack.replay.mismatch import explain
+
+    for opened in (archive.open("r"), archive.open("r", match=["uuids", "timestamps"])):
+        assert explain(opened, "tool", call(8)).answered
+        found = explain(opened, "tool", call(8, n=1))
+        assert not found.answered
+        assert [difference.pointer for near in found.nearest[:1] for difference in near.differences] == ["/arguments/n"]
+        assert explain(opened, "model", call(8)).reason != "answered"
+        records = opened.of_key(opened.key_of("tool", call(8)))
+        assert [item.seq for item in records] == [0, 1, 2, 3]
+        assert opened.count_keys([item.key for item in records[:2]]) == [4, 4]
+        latest = opened.latest(opened.key_of("tool", call(8)), ["nobody", "s"])
+        assert latest is not None
+        assert latest.seq == 2
+        assert sorted(opened.repeated()) == [[0, 2], [1, 3]]

@@ -303,3 +303,24 @@ def test_the_whole_life_on_seaweedfs(seaweed: Bucket) -> None:
     check(Archive("", storage=seaweed.open()).open("run"), expected + expected[:20])
     archive.delete("run")
     assert list(archive.recordings()) == []
+
+
+def test_a_recorder_that_is_discarded_leaves_things_as_they_were(bucket: Bucket) -> None:
+    archive = Archive("", storage=bucket.open())
+    items = list(calls(20))
+    recorder = archive.recorder("run", flush_interval=None)
+    for call in items:
+        recorder.append(**call)
+    recorder.discard()
+    recorder.discard()
+    assert list(archive.recordings()) == []
+    assert archive.leftovers() == []
+    record(archive, "run", items)
+    for mode in ("append", "replace"):
+        recorder = archive.recorder("run", if_exists=mode, flush_interval=None)
+        recorder.append(**items[0])
+        recorder.discard()
+        check(archive.open("run", fresh=True), items)
+    record(archive, "run", items, if_exists="append")
+    check(archive.open("run"), items + items)
+    assert list(archive.verify("run")) == []

@@ -408,7 +408,7 @@ class Index:
         entries = self.literal_entries(spans)
         check_proportion([frame for _, frame in entries], size, limit, where=where)
         firsts = [entry.first for entry, _ in entries]
-        raws = self._literal_frames(entries)
+        raws = self.literal_frames(entries)
         result = []
         for offset, length in spans:
             cuts = []
@@ -463,7 +463,7 @@ class Index:
             result.append((entry, Frame(pack, entry.frame, entry.raw, entry.digest)))
         return result
 
-    def _literal_frames(self, entries: Sequence[tuple[FrameEntry, Frame]]) -> list[bytes]:
+    def literal_frames(self, entries: Sequence[tuple[FrameEntry, Frame]]) -> list[bytes]:
         """The literals of each entry: all of a literal frame, the inline section at the end of a record frame."""
         found: list[bytes] = [b""] * len(entries)
         own = [(index, frame) for index, (entry, frame) in enumerate(entries) if entry.first < INLINE_SPACE]

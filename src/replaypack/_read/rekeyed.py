@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import warnings
 from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from replaypack.errors import CanonicalizationError, FormatError, ReplaypackWarning, UsageError
@@ -90,6 +92,28 @@ class Override:
         records = map(self._at, entries[start:end])
         hits = [record for record in records if self.key(record.seq) == key and record.scope == scope]
         return (hits[nth] if nth < len(hits) else None), bool(hits)
+
+    def of_key(self, key: bytes, limit: int) -> list[Record]:
+        """Up to ``limit`` records of a key, of whatever scope, in recording order."""
+        entries = self._all()
+        start = bisect_left(entries, key[:16])
+        records = map(self._at, entries[start : start + min(limit, self.count(key[:16]))])
+        return sorted((record for record in records if self.key(record.seq) == key), key=lambda record: record.seq)
+
+    def latest(self, key: bytes, scopes: Sequence[str | None]) -> Record | None:
+        """The last record of a key in the first of several scopes that has one."""
+        for scope in scopes:
+            count = self.count(key[:16] + discriminator(scope))
+            if count and (record := self.find(key, scope, count - 1)[0]) is not None:
+                return record
+        return None
+
+    def repeated(self) -> Iterator[list[int]]:
+        """Yield the sequence numbers of the records of each key and scope that has several, in order."""
+        for _, run in groupby(self._all(), key=lambda entry: entry[:24]):
+            numbers = [int.from_bytes(entry[24:], "big") for entry in run]
+            if len(numbers) > 1:
+                yield numbers
 
     def _at(self, entry: bytes) -> Record:
         return self._recording.record(int.from_bytes(entry[24:], "big"))

@@ -20,7 +20,15 @@ from replaypack.storage import Storage
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["JournalFile", "Leftover", "find_leftovers", "journal_directory", "remove_unnamed", "writer_is_alive"]
+__all__ = [
+    "JournalFile",
+    "Leftover",
+    "find_leftovers",
+    "journal_directory",
+    "journals_of",
+    "remove_unnamed",
+    "writer_is_alive",
+]
 
 _SUFFIX = ".rpj"
 _UNNAMED = ".new"
@@ -266,7 +274,12 @@ def remove_unnamed(directory: Path) -> None:
                 path.unlink(missing_ok=True)
 
 
+def journals_of(directory: Path, writer: str) -> list[Path]:
+    """The journals of ``writer`` (16 hex digits) that are on this machine."""
+    return sorted(directory.glob(f"{writer}-*{_SUFFIX}")) if directory.is_dir() else []
+
+
 def writer_is_alive(directory: Path, writer: str) -> bool | None:
     """Whether a recorder on this machine holds the journals of ``writer``; None where it has none here."""
-    paths = sorted(directory.glob(f"{writer}-*{_SUFFIX}")) if directory.is_dir() else []
+    paths = journals_of(directory, writer)
     return any(map(_locked, paths)) if paths else None

@@ -11,7 +11,7 @@ import msgspec
 
 from replaypack import values
 from replaypack._arguments import check_type, names_of
-from replaypack._plain import survey
+from replaypack._plain import Census, survey
 from replaypack.canonical import canonical_json, key_of_canonical
 from replaypack.errors import ReplaypackError, UsageError, ValueEncodingError
 from replaypack.format.digests import digest
@@ -19,7 +19,7 @@ from replaypack.format.row import ABSENT_DIGEST, FLAGS, INLINE_LIMIT, STATUSES, 
 from replaypack.policies.matching import NONE, MatchPolicy
 from replaypack.values import ABSENT, ENCODING_NONE, payload_pieces
 
-__all__ = ["Prepared", "describe_error", "opaque_key", "prepare"]
+__all__ = ["Prepared", "PreparedCall", "describe_error", "opaque_key", "prepare", "prepare_call"]
 
 #: Bytes that a kind, a name or a scope may have.
 _MAX_LABEL = 4096
@@ -27,6 +27,19 @@ _MAX_LABEL = 4096
 #: more than any other table.
 _LISTED = 4096
 _MAX_BLOB = 1 << 31
+
+
+class PreparedCall(msgspec.Struct):
+    """The half of a record that is known before the call: its key, and what was sent, as bytes."""
+
+    kind: str
+    name: str | None
+    key: bytes
+    scheme: str
+    request: BlobRef | None
+    identity: BlobRef | None
+    recipes: list[list[bytes]]
+    size: int
 
 
 class Prepared(msgspec.Struct):
@@ -50,30 +63,24 @@ class Prepared(msgspec.Struct):
 _ABSENT_RESPONSE = BlobRef(ABSENT_DIGEST, 0, ENCODING_NONE)
 
 
-def prepare(
+def prepare_call(
     kind: str,
     identity: object,
     key: str | bytes | None,
     name: str | None,
     request: object,
-    response: object,
-    error: BaseException | Mapping[str, Any] | None,
-    scope: str | None,
-    status: str | None,
-    flags: Iterable[str],
-    attributes: Mapping[str, Any] | None,
     match: MatchPolicy = NONE,
-) -> Prepared:
+) -> PreparedCall:
+    """Key and encode a call as it is now: what is done to its arguments afterwards changes neither."""
     if not isinstance(kind, str) or not kind:
         raise UsageError("a record needs a kind, which is text")
     if kind.endswith("bytes") and not kind[:-5].strip("$") and kind != "bytes":
         # Kinds are names in the manifest's counts, and canonical JSON escapes this one.
         raise UsageError(f"{kind!r} cannot be a kind")
-    for label, text in (("kind", kind), ("name", name), ("scope", scope)):
-        _check_text(label, text)
+    _check_text("kind", kind)
+    _check_text("name", name)
     if (identity is ABSENT) == (key is None):
         raise UsageError("give either the identity of the call or a key of your own", hint="identity=… or key=…")
-    listed: list[tuple[bytes, int]] = []
     recipes: list[list[bytes]] = []
     request_ref = identity_ref = None
     if key is not None:
@@ -99,6 +106,23 @@ def prepare(
                 identity_ref = None
             else:
                 recipes.append(pieces)
+    size = sum(ref.size for ref in (request_ref, identity_ref) if ref is not None)
+    return PreparedCall(kind, name, key_bytes, scheme, request_ref, identity_ref, recipes, size)
+
+
+def prepare(
+    call: PreparedCall,
+    response: object,
+    error: BaseException | Mapping[str, Any] | None,
+    scope: str | None,
+    status: str | None,
+    flags: Iterable[str],
+    attributes: Mapping[str, Any] | None,
+) -> Prepared:
+    """The whole record, now that the call is over. ``response`` may be the census of one."""
+    _check_text("scope", scope)
+    listed: list[tuple[bytes, int]] = []
+    recipes = call.recipes
     code = STATUSES.index(status) if status in STATUSES else None
     if status is not None and code is None:
         raise UsageError(f"status {status!r} is not one of {', '.join(STATUSES)}")
@@ -115,14 +139,15 @@ def prepare(
     if response is ABSENT:
         inline = b""
     else:
-        response_ref, pieces = _blob(response, "/response")
+        census = response if type(response) is Census else None
+        response_ref, pieces = _blob(response if census is None else census.value, "/response", census)
         if response_ref.size < INLINE_LIMIT:
             inline = b"".join(pieces)
         else:
-            recipes.append(pieces)
+            recipes = [*recipes, pieces]
     if response_ref.size >= _LISTED:
         listed.append((response_ref.digest, 2))
-    total = sum(ref.size for ref in (request_ref, identity_ref, response_ref) if ref is not None)
+    total = call.size + response_ref.size
     if total >= _MAX_BLOB:
         raise ValueEncodingError(f"{total} bytes are more than one record may have (2 GiB)", path="")
     bits = 0
@@ -133,15 +158,15 @@ def prepare(
     check_type("attributes", attributes, Mapping, "a mapping")
     plain = None if attributes is None else _attributes(attributes)
     return Prepared(
-        kind,
-        name,
-        key_bytes,
-        scheme,
+        call.kind,
+        call.name,
+        call.key,
+        call.scheme,
         code or 0,
         bits,
         plain,
-        request_ref,
-        identity_ref,
+        call.request,
+        call.identity,
         response_ref,
         recipes,
         inline,
@@ -201,10 +226,14 @@ def _attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 def describe_error(error: BaseException, *, trace: TracebackType | None = None) -> dict[str, Any]:
     """Return an exception as plain data: type, module, message, and its arguments where they are plain."""
+    try:
+        message = str(error)
+    except Exception as problem:  # user code
+        message = f"<its message raised {type(problem).__name__}>"
     described: dict[str, Any] = {
         "type": type(error).__qualname__,
         "module": type(error).__module__,
-        "message": str(error),
+        "message": message,
     }
     try:
         described["args"] = values.decode(values.encode(list(error.args)))

@@ -10,6 +10,7 @@ import secrets
 import time
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
 
@@ -31,6 +32,7 @@ from replaypack.format.manifest import (
     TableRef,
     encode_manifest,
     encode_pack_page,
+    parse_manifest,
 )
 from replaypack.format.manifest import Storage as StorageSection
 from replaypack.format.merkle import MerkleTree
@@ -376,6 +378,38 @@ class Publisher:
         self.published = progress.tree.count
         self.write_latest(sibling, manifest)
         return sibling
+
+    def withdraw(self) -> None:
+        """Give the claimed name up before anything is committed: what was there is there again."""
+        key = revision_key(self.name, self.revision)
+        claim = parse_manifest(self.storage.get(key), where=key)
+        if claim.storage.writer != self.writer.hex() or claim.storage.cause != "claim":
+            return  # somebody took it over
+        if self.mode == "create" and self.revision == 1:
+            # What readers find goes last: an interruption leaves an empty recording that can be removed.
+            for gone in (open_key(self.name, 1), key, latest_key(self.name)):
+                self.storage.delete(gone)
+        else:
+            self.restore(claim)
+
+    def restore(self, claim: Manifest) -> None:
+        """Create a revision that shows what the claim repeated."""
+        content = claim.content
+        if content.state == "open":
+            content = msgspec.structs.replace(content, state="incomplete")
+        storage = msgspec.structs.replace(
+            claim.storage,
+            revision=claim.storage.revision + 1,
+            checkpoint=0,
+            cause="recover",
+            claim=None,
+            created=now_rfc3339(),
+            previous=claim.digest,
+        )
+        manifest = encode_manifest(content, storage)
+        with suppress(ObjectExistsError):  # the next recorder has the name already
+            self.storage.put_new(revision_key(self.name, storage.revision), manifest.raw)
+            self.write_latest(self.name, manifest)
 
     def write_latest(self, name: str, manifest: Manifest) -> None:
         """Overwrite the hint. The commit is done by then, so that failing is a warning."""

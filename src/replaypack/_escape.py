@@ -1,0 +1,36 @@
+"""Recorded text that is safe to show: nothing in it moves a cursor, hides, or reorders what is read."""
+
+from __future__ import annotations
+
+import unicodedata
+
+__all__ = ["escape", "unsafe"]
+
+# Joiners belong to the spelling of some scripts and of emoji, and do nothing else.
+_HARMLESS = {"\u200c", "\u200d"}
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_UNSAFE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+
+
+def unsafe(char: str) -> bool:
+    """Whether a character is one that `escape` spells out."""
+    return unicodedata.category(char) in _UNSAFE and char not in _HARMLESS
+
+
+def escape(text: str, *, lines: bool = False) -> str:
+    r"""Return ``text`` with control characters, bidi marks and other invisible ones as ``\x1b``, ``\u202e``, …
+
+    ``lines`` keeps line breaks and tabs.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    out = []
+    for char in text:
+        if not unsafe(char) or (lines and char in "\n\t"):
+            out.append(char)
+        elif char in _SHORT:
+            out.append(_SHORT[char])
+        else:
+            code = ord(char)
+            out.append(f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" if code < 65536 else f"\\U{code:08x}")
+    return "".join(out)

@@ -1,0 +1,158 @@
+"""``replaypack import`` and ``replaypack export``: files of other programs, and JSON lines."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from replaypack.errors import ExportError, ImportFormatError, UsageError
+
+from ._common import JsonFlag, LocatorArgument, OptionList, located, recording_at
+from ._output import Output
+from ._text import counted, escape
+
+if TYPE_CHECKING:
+    from replaypack.integrations.interchange import Interchange, Summary
+
+_STANDARD = "-"
+_SUFFIXES = (".jsonl", ".ndjson")
+
+FormatOption = Annotated[str | None, typer.Option("--format", metavar="NAME", help="jsonl, chassis, karenina.")]
+
+
+def import_(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="What to import; - for JSON lines on standard input.")],
+    locator: Annotated[str, typer.Argument(metavar="LOCATOR", help="URL#name of the recording to make.")],
+    format_: FormatOption = None,
+    if_exists: Annotated[
+        Literal["error", "append", "replace"], typer.Option(help="What to do where the recording exists.")
+    ] = "error",
+    kind: Annotated[str | None, typer.Option(help="JSON lines: kind of the lines that name none.")] = None,
+    member: Annotated[
+        list[str] | None,
+        typer.Option(metavar="OURS=THEIRS", help="JSON lines: what a member is called there. Repeatable."),
+    ] = None,
+    skip_unknown: Annotated[bool, typer.Option(help="JSON lines: skip members that are not known.")] = False,
+    json: JsonFlag = False,
+    option: OptionList = None,
+) -> None:
+    """Import a file as a recording. Its format is found out, where it is not named.
+
+    Readers see the recording once it is whole. Where the import fails or is interrupted, the archive is as it was.
+    """
+    from replaypack.integrations.interchange import detect, format_named
+
+    output = Output(json=json)
+    path = Path(file)
+    if file != _STANDARD and not path.is_file():
+        raise ImportFormatError(f"{file} is not there, or is not a file")
+    if format_ is None and file == _STANDARD:
+        format_ = "jsonl"
+    format = format_named(format_) if format_ is not None else detect(path)
+    if file == _STANDARD and format.name != "jsonl":
+        raise UsageError(f"{format.name} is read from a file", hint="only jsonl is read from standard input")
+    options = _own(format, kind=kind, members=_members(member), unknown="skip" if skip_unknown else None)
+    archive, at = located(locator, option)
+    if at.revision is not None:
+        raise UsageError("an import makes a new revision: leave out the @revision")
+    with archive, _progress(json, format) as progress:
+        summary = format.load(path, archive, at.name, if_exists=if_exists, **progress, **options)
+        place = f"{archive.url}#{at.name}"
+    _report(output, "imported", summary, place, file)
+
+
+def export(
+    locator: LocatorArgument,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Where to; - for JSON lines on standard output.")],
+    format_: FormatOption = None,
+    overwrite: Annotated[bool, typer.Option(help="Replace a file that is there.")] = False,
+    json: JsonFlag = False,
+    option: OptionList = None,
+) -> None:
+    """Export a recording as a file, which appears when it is whole. .jsonl and .ndjson are JSON lines.
+
+    With - for FILE the summary goes to standard error.
+    """
+    from replaypack.integrations.interchange import format_named
+
+    path = Path(file)
+    standard = file == _STANDARD
+    if format_ is None:
+        if not standard and path.suffix not in _SUFFIXES:
+            raise UsageError(f"{file} does not say which format is wanted", hint="add --format, or call it .jsonl")
+        format_ = "jsonl"
+    format = format_named(format_)
+    if standard and format.name != "jsonl":
+        raise UsageError(f"{format.name} is written to a file", hint="only jsonl is written to standard output")
+    if standard and json:
+        raise UsageError("--json and the recording itself cannot both go to standard output")
+    if not standard and path.exists() and not overwrite:
+        raise ExportError(f"{file} is there already", hint="--overwrite replaces it")
+    output = Output(json=json)
+    with recording_at(locator, option) as recording, _progress(json, format) as progress:
+        summary = format.dump(recording, path, **progress, **_own(format, overwrite=overwrite or None))
+        place = recording.locator
+    if standard:
+        for note in summary.notes:
+            print(f"note: {escape(note)}", file=sys.stderr)
+    else:
+        _report(output, "exported", summary, place, file)
+
+
+def _own(format: Interchange, **options: Any) -> dict[str, Any]:
+    """Options that only JSON lines have. Raises `UsageError` where they are given for another format."""
+    given = {name: value for name, value in options.items() if value}
+    if format.name == "jsonl":
+        return given
+    given.pop("overwrite", None)  # has been looked at
+    if given:
+        raise UsageError(f"the format {format.name} has no option {', '.join(sorted(given))}")
+    return {}
+
+
+def _members(pairs: list[str] | None) -> dict[str, str]:
+    result = {}
+    for pair in pairs or ():
+        ours, equals, theirs = pair.partition("=")
+        if not equals or not ours or not theirs:
+            raise UsageError("a --member is not OURS=THEIRS", hint="write e.g. --member request=prompt")
+        result[ours] = theirs
+    return result
+
+
+def _report(output: Output, what: str, summary: Summary, recording: str, file: str) -> None:
+    if output.json:
+        output.document(
+            {
+                "format": summary.format,
+                "records": summary.records,
+                "recording": recording,
+                "file": file,
+                "notes": list(summary.notes),
+            }
+        )
+        return
+    places = f"from {file} as {recording}" if what == "imported" else f"of {recording} as {file}"
+    output.line(f"{what} {counted(summary.records, 'record')} {places} ({summary.format})")
+    for note in summary.notes:
+        output.line(f"note: {note}")
+
+
+@contextlib.contextmanager
+def _progress(json: bool, format: Interchange) -> Iterator[dict[str, Callable[[int], None]]]:
+    """The option ``progress`` where there is a terminal to show it on, and a format that reports it."""
+    if json or format.name != "jsonl" or not sys.stderr.isatty():
+        yield {}
+        return
+    from rich.console import Console
+    from rich.progress import Progress, TextColumn
+
+    console = Console(file=sys.stderr, markup=False, emoji=False, highlight=False)
+    with Progress(TextColumn("{task.completed} records"), console=console, transient=True) as bar:
+        task = bar.add_task("", total=None)
+        yield {"progress": lambda count: bar.update(task, completed=count) if count % 100 == 0 else None}

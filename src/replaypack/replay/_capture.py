@@ -1,0 +1,142 @@
+"""The recording side of a session: a call is taken down before it is made, and its outcome appended."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from replaypack._plain import survey, to_plain
+from replaypack._write.prepare import PreparedCall
+from replaypack.errors import ReplaypackError
+from replaypack.recorder import Recorder
+
+from .failures import describe
+
+__all__ = ["PLAIN", "SCALARS", "Capture", "Sink", "plain_result"]
+
+#: What comes back from a recording as the very same value, and what may.
+SCALARS = frozenset({str, int, float, bool, bytes, type(None)})
+PLAIN = SCALARS | {dict, list, tuple}
+
+
+def plain_result(value: Any) -> tuple[Any, Any]:
+    """``value`` as replay will give it, itself if it is plain data and else new, and what to hand to the recorder.
+
+    Raises `ValueEncodingError` for what cannot be stored.
+    """
+    if type(value) in SCALARS:
+        return value, value
+    census = survey(value)
+    if census.value is value and tuple in census.types:
+        return to_plain(value), census
+    return census.value, census
+
+
+class Sink:
+    """Where outcomes go: a recorder, and what finalizers left for it.
+
+    A generator that is dropped half way is closed by whoever drops it, be it the garbage collector inside of the
+    recorder's own lock. So what a stopped stream leaves waits in ``_late`` until the next call.
+    """
+
+    def __init__(self, recorder: Recorder, flags: tuple[str, ...] = ()) -> None:
+        self.recorder = recorder
+        self._flags = flags
+        self._late: deque[dict[str, Any]] = deque()
+        #: Stops each stream that is still running.
+        self.running: set[Callable[[], None]] = set()
+
+    def begin(self, kind: str, identity: object, name: str | None, scope: str | None) -> Capture:
+        """Take down a call that is about to be made. Raises as `Recorder.append` does."""
+        if self._late:
+            self.drain()
+        return Capture(self, self.recorder.prepare_call(kind, identity, name=name), scope)
+
+    def append(self, flags: Iterable[str] = (), **outcome: Any) -> None:
+        """Append a record, behind those that wait."""
+        if self._late:
+            self.drain()
+        self.recorder.append(flags=(*self._flags, *flags), **outcome)
+
+    def append_later(self, flags: Iterable[str] = (), **outcome: Any) -> None:
+        """Have a record appended by whoever comes next. Takes no lock."""
+        self._late.append({"flags": (*self._flags, *flags), **outcome})
+
+    def drain(self) -> None:
+        """Append what waits."""
+        while True:
+            try:
+                waiting = self._late.popleft()
+            except IndexError:
+                return
+            self.recorder.append(**waiting)
+
+    def finish(self) -> None:
+        """Stop the streams that are still running, and append what waits."""
+        while self.running:
+            self.running.pop()()
+        self.drain()
+
+
+class Capture:
+    """One call that is being made and recorded."""
+
+    __slots__ = ("_call", "_clock", "_scope", "_start", "sink")
+
+    def __init__(self, sink: Sink, call: PreparedCall, scope: str | None) -> None:
+        self.sink = sink
+        self._call = call
+        self._scope = scope
+        self._start = time.time_ns()
+        self._clock = time.perf_counter_ns()
+
+    def elapsed(self) -> int:
+        """Nanoseconds since the call began."""
+        return time.perf_counter_ns() - self._clock
+
+    def returned(self, result: Any) -> Any:
+        """Record what came back; return it as replay will give it.
+
+        Raises what `Recorder.append` does, noting on the error that the call itself was made.
+        """
+        try:
+            plain, response = plain_result(result)
+            self.append(response=response)
+        except ReplaypackError as problem:
+            self.note_lost(problem)
+            raise
+        return plain
+
+    def failed(self, error: BaseException, *, stream: Mapping[str, Any] | None = None, **outcome: Any) -> None:
+        """Record that the call raised; ``stream`` is what it yielded before. The caller goes on raising ``error``.
+
+        Raises what `Recorder.append` does, from ``error``; not in place of an interruption, which gets a note.
+        """
+        described = describe(error)
+        if stream is not None:
+            described["stream"] = stream
+        status = "error" if isinstance(error, Exception) else "interrupted"
+        try:
+            self.append(error=described, status=status, **outcome)
+        except ReplaypackError as problem:
+            self.note_lost(problem)
+            if status == "error":
+                raise problem from error
+            error.add_note(f"replaypack: {problem}")
+
+    def append(self, **outcome: Any) -> None:
+        """Append the record of this call, which is over. Raises as `Recorder.append` does."""
+        self.sink.append(call=self._call, scope=self._scope, start=self._start, duration=self.elapsed(), **outcome)
+
+    def append_later(self, **outcome: Any) -> None:
+        """`append` for finalizers, see `Sink`."""
+        self.sink.append_later(
+            call=self._call, scope=self._scope, start=self._start, duration=self.elapsed(), **outcome
+        )
+
+    def note_lost(self, problem: ReplaypackError) -> None:
+        """Say on an error of ours which call it kept from being recorded."""
+        name = f" {self._call.name!r}" if self._call.name is not None else ""
+        problem.add_note(f"replaypack: the {self._call.kind} call{name} was made, but could not be recorded")

@@ -1,0 +1,47 @@
+"""The error of a call that has no answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from replaypack.errors import ReplayMismatch
+from replaypack.recording import Recording
+
+if TYPE_CHECKING:
+    from .mismatch import Explanation
+
+__all__ = ["mismatch"]
+
+
+def mismatch(recording: Recording, explanation: Explanation, *, recorded: int, asked: int) -> ReplayMismatch:
+    """What to raise for a call of which ``recorded`` records can answer, and that was asked ``asked`` times by now."""
+    reason: Literal["missing", "exhausted", "unanswerable"] = "missing"
+    what, hint = "was never recorded", "on_missing='live' would make it"
+    if recorded:
+        reason = "exhausted"
+        what = f"was recorded {_times(recorded)}, and asked for {_times(asked)}"
+        hint = "on_exhausted='last' or 'live' would answer it"
+    elif explanation.reason == "unanswerable":
+        reason = "unanswerable"
+        what = "was interrupted when it was recorded, or its stream was not read to the end"
+        hint = "answer_truncated=True would replay what was read of a stream"
+    if recording.state != "sealed":
+        hint = f"the recording is {recording.state}: the recorded run did not finish"
+    name = f" {explanation.name!r}" if explanation.name is not None else ""
+    scope = f" in scope {explanation.scope!r}" if explanation.scope is not None else ""
+    return ReplayMismatch(
+        f"this {explanation.kind} call{name}{scope} {what} in {recording.locator}",
+        kind=explanation.kind,
+        key=explanation.key.hex(),
+        name=explanation.name,
+        scope=explanation.scope,
+        recorded=recorded,
+        asked=asked,
+        reason=reason,
+        explanation=explanation,
+        hint=hint,
+    )
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"

@@ -1,0 +1,469 @@
+"""`ReplaySession`: calls that are made and recorded, or answered from a recording."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
+from contextvars import Token, copy_context
+from enum import StrEnum
+from itertools import islice
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar
+
+from replaypack._arguments import check_text, check_type
+from replaypack._threads import in_thread
+from replaypack.archive import Archive
+from replaypack.errors import ReplaypackError, SessionClosedError, UnplayedRecordsError, UsageError
+from replaypack.format.row import FLAGS
+from replaypack.policies.matching import MatchSpec
+from replaypack.recording import Record, Recording
+
+from ._calls import Calls, name_of
+from ._capture import Capture, Sink
+from ._context import CURRENT, leave, scope_of, scoped
+from ._cursor import Cursor
+from ._functions import wrapped
+from ._misses import mismatch
+from ._source import Source
+from .modes import ATTRIBUTION, BoundaryKind, ReplayFallback, ReplayMode
+
+if TYPE_CHECKING:
+    from .mismatch import Explanation
+
+__all__ = ["ReplaySession"]
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+_T = TypeVar("_T")
+_E = TypeVar("_E", bound=StrEnum)
+
+#: Records that an error about unplayed ones names.
+_NAMED = 3
+
+
+class ReplaySession(Calls):
+    """One run of a program whose calls are recorded, or answered from a recording. A context manager.
+
+    ``mode`` is a `ReplayMode`. ``archive`` is an `Archive`, or the URL or path of one, with the ``name`` of the
+    recording; or a locator, ``URL#name`` or ``URL#name@revision``, without. Without any the session is in memory:
+    `replayed` plays it. ``storage_options``, ``expect_digest`` and ``expect_manifest`` are those of `open`;
+    ``metadata``, ``base``, ``if_exists`` and further options those of `Archive.recorder`. ``match`` is the match policy
+    to record with; a recording that is replayed has its own, which another one given here overrides.
+
+    ``on_missing`` (``"error"`` or ``"live"``) says what happens to a call that was never recorded,
+    ``on_exhausted`` (``"error"``, ``"last"``, ``"live"``) to one that was asked more often than recorded. A call
+    made live is recorded in a new revision, flagged ``live_fallback``, and never answers in this session.
+    ``strict`` fails at the end of a ``with`` block where records were left unplayed. ``answer_truncated`` lets
+    streams answer that were not read to their end. ``speed="recorded"`` replays streams as fast as they came.
+    ``kinds`` declares user kinds that never answer: ``{"checkpoint": False}``.
+
+    Nothing is opened before the ``with`` block, or the first call. A session may be used from many threads and
+    tasks, not in a fork. Leaving the block seals what was recorded; leaving it by an exception seals it as
+    ``incomplete``. Inside the block the session is the current one (`current_session`).
+
+    Raises `UsageError` for arguments that contradict each other.
+    """
+
+    def __init__(
+        self,
+        mode: ReplayMode | Literal["live", "record", "replay", "auto"] = ReplayMode.AUTO,
+        archive: Archive | str | os.PathLike[str] | None = None,
+        name: str | None = None,
+        *,
+        revision: int | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        expect_digest: str | None = None,
+        expect_manifest: str | None = None,
+        on_missing: ReplayFallback | Literal["error", "live"] = ReplayFallback.ERROR,
+        on_exhausted: ReplayFallback | Literal["error", "last", "live"] = ReplayFallback.ERROR,
+        strict: bool = False,
+        answer_truncated: bool = False,
+        speed: Literal["instant", "recorded"] = "instant",
+        kinds: Mapping[str, bool] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        base: str | Collection[str] | None = None,
+        if_exists: Literal["error", "append", "replace"] = "error",
+        match: MatchSpec = None,
+        **recorder: Any,
+    ) -> None:
+        self._mode = _member(ReplayMode, "mode", mode)
+        self._on_missing = _member(ReplayFallback, "on_missing", on_missing)
+        self._on_exhausted = _member(ReplayFallback, "on_exhausted", on_exhausted)
+        if self._on_missing is ReplayFallback.LAST:
+            raise UsageError("on_missing='last': what is missing has no last answer", hint="on_exhausted='last'")
+        if speed not in ("instant", "recorded"):
+            raise UsageError(f"speed={speed!r} is not 'instant' or 'recorded'")
+        self._silent = _silent_kinds(kinds)
+        self._strict = strict
+        self._answer_truncated = answer_truncated
+        self._timed = speed == "recorded"
+        self._source: Source | None = None
+        if archive is not None or self._mode is not ReplayMode.LIVE:
+            self._source = Source(
+                archive,
+                name,
+                revision=revision,
+                storage_options=storage_options,
+                reading={"expect_digest": expect_digest, "expect_manifest": expect_manifest, "match": match},
+                recording={"metadata": metadata, "base": base, "if_exists": if_exists, "match": match, **recorder},
+            )
+            if self._source.in_memory and self._mode is ReplayMode.REPLAY:
+                raise UsageError("there is nothing to replay", hint="name a recording, or use `from_recording`")
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        self._ready = False
+        self._closed = False
+        self._token: Token[ReplaySession | None] | None = None
+        self._recording: Recording | None = None
+        self._cursor: Cursor | None = None
+        self._sink: Sink | None = None
+        self._misses: dict[tuple[bytes, str | None], int] = {}
+        self._position = 0
+
+    @classmethod
+    def from_recording(cls, recording: Recording, **options: Any) -> Self:
+        """A session that replays a recording that is open already, and stays open."""
+        check_type("recording", recording, Recording, "a Recording")
+        archive = Archive(recording._storage.url, storage=recording._storage)
+        session = cls(ReplayMode.REPLAY, archive, recording.name, **options)
+        session._recording = recording
+        return session
+
+    def replayed(self, **options: Any) -> Self:
+        """A session that replays what this one recorded, which is over."""
+        if self._source is None or self.mode is ReplayMode.LIVE:
+            raise UsageError("a live session has no recording to replay")
+        if not self._closed:
+            raise UsageError("the session is not over yet", hint="replay it after its `with` block, or `close()`")
+        return type(self)(ReplayMode.REPLAY, self._source.again(), self._source.name, **options)
+
+    def __repr__(self) -> str:
+        where = self._source.locator if self._source is not None else "nothing"
+        recording = self._recording
+        note = f", match policy overridden: {recording.match}" if recording and recording.match_overridden else ""
+        return f"<ReplaySession {self.mode.value} of {where}{note}{', closed' if self._closed else ''}>"
+
+    # What it is
+
+    @property
+    def mode(self) -> ReplayMode:
+        """What it does; ``auto`` until it is open, then what that came to."""
+        return self._mode
+
+    @property
+    def locator(self) -> str | None:
+        """``URL#name`` of the recording; None for a live session without an archive."""
+        return self._source.locator if self._source is not None else None
+
+    @property
+    def recording(self) -> Recording:
+        """The recording that is replayed; in the other modes what was recorded, once the session is over.
+
+        Raises `UsageError` where there is none.
+        """
+        if self._recording is None:
+            if self._source is None or not self._closed:
+                raise UsageError("the session has no recording yet", hint="it has one after its `with` block")
+            self._recording = self._source.again().open(self._source.name)
+        return self._recording
+
+    @property
+    def scope_label(self) -> str | None:
+        """The scope that a call made here would have."""
+        return scope_of(self)
+
+    def note(self, kind: str, name: str | None = None, data: Any = None) -> None:
+        """Record an event that answers nothing: an interrupt, a snapshot, the begin or end of something.
+
+        Only a recording session does. The record's identity is ``{"name": name}``, its response ``data``.
+        Raises `UsageError` for a kind that answers.
+        """
+        self._open()
+        kind = str(kind)
+        if kind not in self._silent:
+            raise UsageError(
+                f"records of kind {kind!r} answer calls", hint=f"call it, or declare kinds={{{kind!r}: False}}"
+            )
+        if self._sink is not None and self._cursor is None:
+            self._sink.append(kind=kind, name=name, identity={"name": name}, response=data, scope=scope_of(self))
+
+    def wrap(
+        self,
+        function: Callable[_P, _R],
+        *,
+        name: str | None = None,
+        kind: str = BoundaryKind.TOOL,
+        ignore: Collection[str] = (),
+        identity: Callable[..., Any] | None = None,
+        returns: Any = None,
+    ) -> Callable[_P, _R]:
+        """A function, coroutine function, generator function or asynchronous one, whose calls go through the session.
+
+        The identity of a call is ``{"name": …, "args": {parameter: value}}``, defaults included, so that ``f(1)`` and
+        ``f(x=1)`` are one call. ``name`` is the function's own, with that of its class, by default. A first parameter
+        called ``self`` or ``cls`` is left out, and so are those that ``ignore`` names. ``identity``, called as the
+        function is, returns what takes the place of ``args``. ``returns`` is that of `call`; a return annotation that
+        names a dataclass, a msgspec Struct or a pydantic model is one. Raises `UsageError`.
+        """
+        return wrapped(function, lambda: self, name=name, kind=kind, ignore=ignore, identity=identity, returns=returns)
+
+    # Scopes and threads
+
+    def scope(self, label: str) -> AbstractContextManager[str]:
+        """In the ``with`` block calls carry a label, and are answered by records that carry it.
+
+        Records without a scope answer where none of the scope has such a call. A scope inside of a scope is
+        ``outer/inner``. Tasks that are started in the block inherit it; `bind` takes it to a thread.
+        """
+        check_text("scope", label)
+        if not label:
+            raise UsageError("a scope needs a label")
+        return scoped(self, label)
+
+    def bind(self, function: Callable[_P, _R]) -> Callable[_P, _R]:
+        """``function`` for another thread: called there, it finds this session and the scope that is set here."""
+        context = copy_context()
+        context.run(CURRENT.set, self)
+
+        def bound(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            # A context runs in one thread at a time.
+            return context.copy().run(function, *args, **kwargs)
+
+        return bound
+
+    # What is left
+
+    def unplayed(self) -> list[Record]:
+        """The records that could have answered and did not yet, in recording order. Empty unless replaying."""
+        if not self._closed:
+            self._open()
+        return list(self._cursor.unplayed()) if self._cursor is not None else []
+
+    def explain(self, kind: str, identity: Any) -> Explanation:
+        """What a call is compared with when it has no answer: the nearest recorded requests, and where they differ.
+
+        Nothing is played. Raises `UsageError` unless the session is replaying.
+        """
+        self._open()
+        if self._cursor is None:
+            raise UsageError("only a replaying session has recorded calls to compare with")
+        scope, kind = scope_of(self), str(kind)
+        return self._explain(kind, identity, name_of(identity), scope, self.recording.key_of(kind, identity))
+
+    # Opening and closing
+
+    def flush(self) -> None:
+        """Publish what was recorded so far. Raises as `Recorder.flush` does."""
+        if self._sink is not None:
+            self._sink.drain()
+            self._sink.recorder.flush()
+
+    def close(self) -> None:
+        """End the session: what was recorded is sealed. Raises as `Recorder.seal` does."""
+        self._close(None, None, None)
+
+    async def aflush(self) -> None:
+        """`flush`, without blocking the event loop."""
+        await in_thread(self.flush)
+
+    async def aclose(self) -> None:
+        """`close`, without blocking the event loop."""
+        await in_thread(self.close)
+
+    def __enter__(self) -> Self:
+        self._enter()
+        self._open()
+        self._token = CURRENT.set(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._token is not None:
+            leave(self._token, self)
+        self._end(kind, error, trace)
+
+    async def __aenter__(self) -> Self:
+        self._enter()
+        await in_thread(self._open)
+        self._token = CURRENT.set(self)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._token is not None:
+            leave(self._token, self)
+        await in_thread(self._end, kind, error, trace)
+
+    def _enter(self) -> None:
+        if self._token is not None:
+            raise UsageError("the session is entered already")
+
+    def _open(self) -> None:
+        if self._ready and self._pid == os.getpid() and not self._closed:
+            return
+        if self._pid != os.getpid():
+            # Before the lock, which another thread may have held when the process was forked.
+            raise SessionClosedError("a session cannot be used in a forked process", hint="open one there")
+        with self._lock:
+            if self._closed:
+                raise SessionClosedError(f"the session of {self.locator} is over")
+            if self._ready:
+                return
+            source, mode = self._source, self._mode
+            if mode is not ReplayMode.LIVE:
+                assert source is not None
+                if self._recording is None and mode is ReplayMode.AUTO and not source.in_memory:
+                    self._recording = source.find()
+                elif self._recording is None and mode is ReplayMode.REPLAY:
+                    self._recording = source.open()
+                if self._recording is not None:
+                    self._mode = ReplayMode.REPLAY
+                    self._cursor = Cursor(self._recording, answers=self._answers)
+                else:
+                    self._mode = ReplayMode.RECORD
+                    self._sink = Sink(source.record())
+            self._ready = True
+
+    def _end(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        unplayed: list[Record] = []
+        if self._strict and error is None and self._cursor is not None and not self._closed:
+            unplayed = list(self._cursor.unplayed())
+        self._close(kind, error, trace)
+        if unplayed:
+            named = ", ".join(f"record {r.seq} ({r.kind} {r.name!r})" for r in islice(unplayed, _NAMED))
+            more = f" and {len(unplayed) - _NAMED} more" if len(unplayed) > _NAMED else ""
+            hint = None
+            if self._misses:
+                # An agent's loop may have taken them for failures of its tools.
+                hint = f"calls without an answer: {sum(self._misses.values())}; were their errors caught?"
+            raise UnplayedRecordsError(
+                f"{len(unplayed)} records of {self.locator} were not played: {named}{more}",
+                count=len(unplayed),
+                hint=hint,
+            )
+
+    def _close(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._pid != os.getpid():
+            return
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        try:
+            if self._sink is not None:
+                try:
+                    self._sink.finish()
+                except ReplaypackError as problem:
+                    if error is None:
+                        raise
+                    # The error that ended the block matters more.
+                    error.add_note(f"replaypack: {problem}")
+                finally:
+                    self._sink.recorder.__exit__(kind, error, trace)
+        finally:
+            if self._source is not None:
+                self._source.close()
+
+    # One call
+
+    def _begin(self, kind: str, identity: Any, name: str | None) -> Record | Capture | None:
+        if not self._ready or self._closed or self._pid != os.getpid():
+            if self._mode is ReplayMode.LIVE:
+                return None
+            self._open()
+        if type(kind) is not str:
+            kind = str(kind)
+        if kind in self._silent:
+            raise UsageError(f"{kind} records answer no calls", hint="record them with `session.note`")
+        cursor = self._cursor
+        scope = scope_of(self)
+        if cursor is not None:
+            key = cursor.recording.key_of(kind, identity)
+            record = cursor.take(key, scope)
+            if record is None:
+                return self._missed(kind, identity, name, key, scope)
+            self._position = record.row.seq
+            return record
+        if self._sink is None:
+            return None
+        if name is None:
+            name = name_of(identity)
+        return self._sink.begin(kind, identity, name, scope)
+
+    async def _abegin(self, kind: str, identity: Any, name: str | None) -> Record | Capture | None:
+        source = self._source
+        if source is not None and source.blocks and (self._cursor is not None or not self._ready):
+            return await in_thread(self._begin, kind, identity, name)
+        return self._begin(kind, identity, name)
+
+    def _missed(self, kind: str, identity: Any, name: str | None, key: bytes, scope: str | None) -> Record | Capture:
+        cursor = self._cursor
+        assert cursor is not None
+        recorded = cursor.recorded(key, scope)
+        policy = self._on_exhausted if recorded else self._on_missing
+        if policy is ReplayFallback.LAST and (last := cursor.last(key, scope)) is not None:
+            return last
+        if name is None:
+            name = name_of(identity)
+        if policy is ReplayFallback.LIVE:
+            return self._live_sink().begin(kind, identity, name, scope)
+        with self._lock:
+            misses = self._misses[key, scope] = self._misses.get((key, scope), 0) + 1
+        explanation = self._explain(kind, identity, name, scope, key)
+        raise mismatch(cursor.recording, explanation, recorded=recorded, asked=recorded + misses)
+
+    def _live_sink(self) -> Sink:
+        with self._lock:
+            if self._sink is None:
+                assert self._source is not None
+                self._sink = Sink(self._source.extend(), flags=("live_fallback",))
+            return self._sink
+
+    def _explain(self, kind: str, identity: Any, name: str | None, scope: str | None, key: bytes) -> Explanation:
+        from .mismatch import explain  # only what went wrong needs it
+
+        assert self._cursor is not None
+        return explain(
+            self._cursor.recording,
+            kind,
+            identity,
+            name=name,
+            scope=scope,
+            near=self._position,
+            played=self._cursor.played(key, scope),
+            answers=self._answers,
+        )
+
+    def _answers(self, record: Record) -> bool:
+        row = record.row
+        if row.status > 1 or row.kind in self._silent:
+            return False
+        return self._answer_truncated or not row.flags & _TRUNCATED
+
+
+_TRUNCATED = FLAGS["truncated"]
+
+
+def _member(enum: type[_E], label: str, value: str) -> _E:
+    try:
+        return enum(value)
+    except ValueError:
+        raise UsageError(f"{label}={value!r} is not one of {', '.join(enum)}") from None
+
+
+def _silent_kinds(kinds: Mapping[str, bool] | None) -> frozenset[str]:
+    check_type("kinds", kinds, Mapping, "a mapping of kinds to whether they answer")
+    silent = set(map(str, ATTRIBUTION))
+    for kind, answers in (kinds or {}).items():
+        check_text("each of kinds", kind)
+        if str(kind) in ATTRIBUTION and answers:
+            raise UsageError(f"{kind} records are attribution and cannot answer")
+        if not answers:
+            silent.add(str(kind))
+    return frozenset(silent)
