@@ -14,7 +14,7 @@ import dataclasses
 import datetime as dt
 import threading
 from collections import UserDict, UserList, UserString, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Set
 from decimal import Decimal
 from enum import Enum
 from itertools import chain
@@ -91,27 +91,26 @@ def _segment(key: object) -> str:
 
 
 class Census:
-    """What was found in one value. ``value`` is the plain value itself (the original, unless objects were converted).
+    """What is in a plain value. ``value`` is the plain value itself (the original, unless objects were converted).
 
-    ``types`` and ``key_types``: the exact types present. ``keys``: the distinct map keys. ``count``: values seen.
+    ``key_types``: the exact types of map keys. ``keys``: map keys, perhaps repeated. ``count``: values seen.
     ``depth``: at least the depth of the value, and above MAX_DEPTH only if that is. ``low`` and ``high``: integers
     that enclose every integer. ``special_level``: the deepest level (0 = the whole, 1 = its children) that
     may hold what the C encoder prints otherwise than canonical JSON (bytes, some numbers), -1 for none.
     """
 
-    __slots__ = ("count", "depth", "foreign", "high", "key_types", "keys", "low", "special_level", "types", "value")
+    # Most values need few of these: defaults of the class, since one is made for each payload.
+    key_types: Set[type] = frozenset()
+    keys: Collection[Any] = ()
+    depth = 0
+    low = 0
+    high = 0
+    count = 0
+    special_level = -1
+    foreign = False
 
     def __init__(self, value: object) -> None:
         self.value = value
-        self.types: set[type] = set()
-        self.key_types: set[type] = set()
-        self.keys: set[object] = set()
-        self.depth = 0
-        self.low = 0
-        self.high = 0
-        self.count = 0
-        self.special_level = -1
-        self.foreign = False
 
 
 def scan(value: object) -> Census:
@@ -119,35 +118,43 @@ def scan(value: object) -> Census:
     # A small value is done before the passes over its levels would have begun.
     queue: list[Any] = [value]
     keys: list[Any] = []
+    special = False
     for part in queue:
         cls = type(part)
-        if cls is dict:
-            queue.extend(part.values())
-            keys.extend(part)
-        elif cls is list or cls is tuple:
-            queue.extend(part)
-        else:
+        if cls is str:
             continue
+        if cls is dict:
+            keys += part
+            queue += part.values()
+        elif cls is list or cls is tuple:
+            queue += part
+        elif cls is int:
+            if not -SAFE_INT <= part <= SAFE_INT:
+                return _scan_levels(value)
+            continue
+        elif cls is float:
+            # As in `_prints_alike`.
+            if not (1e-4 <= part < SAFE_INT or -SAFE_INT < part <= -1e-4) or part.is_integer():
+                special = True
+            continue
+        elif cls is bool or part is None:
+            continue
+        elif cls is bytes:
+            special = True
+            continue
+        else:
+            return _scan_levels(value)
         if len(queue) > _SMALL:
             return _scan_levels(value)
-    types = set(map(type, queue))
-    key_types = set(map(type, keys))
-    if not types <= _PLAIN or not key_types <= _STR_ONLY:
-        return _scan_levels(value)
-    if float in types and not _prints_alike([part for part in queue if type(part) is float]):
-        return _scan_levels(value)
     census = Census(value)
-    census.types = types
-    census.key_types = key_types
-    census.keys = set(keys)
     census.count = census.depth = len(queue)
-    special = bytes in types
-    if int in types:
-        ints = [part for part in queue if type(part) is int]
-        census.low = min(ints)
-        census.high = max(ints)
-        special = special or census.low < -SAFE_INT or census.high > SAFE_INT
-    if special or (float in types and not _prints_alike([part for part in queue if type(part) is float])):
+    census.low, census.high = -SAFE_INT, SAFE_INT
+    if keys:
+        key_types = census.key_types = set(map(type, keys))
+        if key_types != _STR_ONLY:
+            return _scan_levels(value)
+        census.keys = keys
+    if special:
         census.special_level = len(queue)
     return census
 
@@ -155,12 +162,13 @@ def scan(value: object) -> Census:
 def _scan_levels(value: object) -> Census:
     """``scan`` level by level, with passes that stay in C."""
     census = Census(value)
-    types = census.types
+    known: set[Any] = set()
+    seen_types: set[type] = set()
+    census.keys, census.key_types = known, seen_types
     level: list[Any] = [value]
     depth = 0
     while level:
         here = set(map(type, level))
-        types |= here
         if not here <= _PLAIN:
             census.foreign = True
             return census
@@ -202,9 +210,9 @@ def _scan_levels(value: object) -> Census:
         if maps:
             level.extend(_flatten(map(_dict_values, maps)))
             keys = maps[0] if len(maps) == 1 else list(_flatten(maps))
-            census.keys.update(keys)
+            known.update(keys)
             key_types = set(map(type, keys))
-            census.key_types |= key_types
+            seen_types |= key_types
             if key_types and key_types != _STR_ONLY:
                 if not key_types <= _PLAIN_KEYS:
                     census.foreign = True

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from typing import Any
+from collections.abc import Collection
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import msgspec
 from blake3 import blake3
@@ -17,7 +19,7 @@ from blake3 import blake3
 from replaypack._plain import SAFE_INT, Census, Path, on_fresh_stack, pointer, survey
 from replaypack.errors import CanonicalizationError
 
-__all__ = ["canonical_json", "key_digest", "key_of_canonical"]
+__all__ = ["SplitIdentity", "canonical_json", "key_digest", "key_of_canonical", "split_at"]
 
 _SPECIAL = frozenset({int, float, bytes})
 _STR_ONLY = frozenset({str})
@@ -69,18 +71,65 @@ def key_digest(kind: str, identity: object, *, census: Census | None = None) -> 
 def key_of_canonical(kind: str, canonical_identity: bytes) -> bytes:
     """``key_digest`` for a caller who holds the canonical JSON of the identity already."""
     if len(canonical_identity) < _COPY:
-        return blake3(b"[%b,%b]" % (_text(kind, None), canonical_identity)).digest()
-    hasher = blake3(b"[%b," % _text(kind, None))
+        return blake3(b"".join((_head(kind), canonical_identity, b"]"))).digest()
+    hasher = blake3(_head(kind))
     hasher.update(canonical_identity)
     hasher.update(b"]")
     return hasher.digest()
+
+
+@lru_cache(maxsize=64, typed=True)
+def _head(kind: str) -> bytes:
+    """What stands before the identity. There are few kinds."""
+    return b"[%b," % _text(kind, None)
+
+
+class SplitIdentity(NamedTuple):
+    """The canonical JSON of ``[kind, identity]`` around the elements of one list at the top of the identity."""
+
+    before: bytes
+    behind: bytes
+
+    @staticmethod
+    def text(items: list[Any]) -> bytes:
+        """The canonical JSON of elements of that list, with commas between them; UnicodeEncodeError for surrogates."""
+        return _encode(items)[1:-1]
+
+
+def split_at(kind: str, census: Census, name: str) -> SplitIdentity | None:
+    """The canonical JSON of ``[kind, identity]`` around the elements of ``identity[name]``, a list in a map.
+
+    None where the C encoder does not print all below the entries of the map as canonical JSON has it, and nothing
+    that `canonical_json` would not give without an error.
+    """
+    value: Any = census.value
+    level = census.special_level
+    if level > 1 or not census.key_types <= _STR_ONLY or _keys_need_care(census.keys):
+        return None
+    before = [_head(kind), b"{"]
+    behind = [b"]"]
+    try:
+        for key in sorted(value):
+            if key == name:
+                before.append(b"%b:[" % _encode(key))
+                continue
+            child = value[key]
+            text = _encode(_special(child) if level == 1 and type(child) in _SPECIAL else child)
+            if key < name:
+                before.append(b"%b:%b," % (_encode(key), text))
+            else:
+                behind.append(b",%b:%b" % (_encode(key), text))
+    except (_NotFinite, UnicodeEncodeError, RecursionError):
+        return None
+    behind.append(b"}]")
+    return SplitIdentity(b"".join(before), b"".join(behind))
 
 
 class _NotFinite(Exception):
     """A NaN or an infinity; the caller does not know where."""
 
 
-def _keys_need_care(keys: set[Any]) -> bool:
+def _keys_need_care(keys: Collection[Any]) -> bool:
     """Whether the C encoder may order ``keys`` wrongly (it sorts by code point), or one looks like the bytes marker."""
     text = "".join(keys)
     if "$" in text and any(map(_BYTES_MARKER.match, keys)):

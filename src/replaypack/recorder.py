@@ -14,6 +14,7 @@ import msgspec
 from ._arguments import check_number, check_text
 from ._threads import in_thread
 from ._write.base import External, Seed
+from ._write.histories import Histories
 from ._write.journal import JournalFile, journal_directory, journals_of
 from ._write.literals import LARGE, LiteralStream, Splitter
 from ._write.prepare import Prepared, PreparedCall, describe_error, prepare, prepare_call
@@ -72,6 +73,7 @@ class Recorder:
         self._splitter = Splitter(self._stream)
         for pieces, ranges in seed.blobs:
             self._splitter.learn(pieces, ranges)
+        self._histories = Histories()
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._salts: list[bytes] = []
@@ -157,7 +159,7 @@ class Recorder:
         Key and request are those of the arguments as they are now, whatever the callee does to them. Nothing is
         written. Raises as `append` does.
         """
-        return prepare_call(kind, identity, key, name, request, self._match)
+        return prepare_call(kind, identity, key, name, request, self._histories, self._match)
 
     def append(
         self,
@@ -202,9 +204,10 @@ class Recorder:
             if type(key_digest) is not bytes or len(key_digest) != 32 or key is not None or call is not None:
                 raise UsageError("a key digest is 32 bytes, and takes the place of a key")
             key = b"" if identity is ABSENT else None
-        check_text("key_scheme", key_scheme)
+        if key_scheme is not None:
+            check_text("key_scheme", key_scheme)
         if call is None:
-            call = prepare_call(kind, identity, key, name, request, self._match)
+            call = prepare_call(kind, identity, key, name, request, self._histories, self._match)
         elif kind or name is not None or key is not None or identity is not ABSENT or request is not ABSENT:
             raise UsageError("a prepared call has its kind, name, key, identity and request already")
         prepared = prepare(call, response, error, scope, status, flags, attributes)
@@ -212,9 +215,11 @@ class Recorder:
             prepared.key, prepared.scheme = key_digest, key_scheme or "opaque"
         if salt is not None and (type(salt) is not bytes or len(salt) != 8):
             raise UsageError("a salt is 8 bytes")
-        check_number("start", start, "nanoseconds since the epoch, an integer")
-        check_number("duration", duration, "nanoseconds, an integer")
-        if start is None:
+        if duration is not None:
+            check_number("duration", duration, "nanoseconds, an integer")
+        if start is not None:
+            check_number("start", start, "nanoseconds since the epoch, an integer")
+        else:
             start = max(0, time.time_ns() - (duration or 0))
         self._worker.wait_for_room()
         with self._lock:
@@ -241,7 +246,9 @@ class Recorder:
         if starts_frame:
             splitter.begin_frame()
             splitter.inlines.begin_frame(INLINE_SPACE + self._inlines)
-        recipes = b"".join([encode_ops(splitter.recipe(pieces)) for pieces in p.recipes])
+        recipes = b""
+        for pieces in p.recipes:
+            recipes += encode_ops(splitter.recipe(pieces))
         row = encode_row(
             Row(
                 seq,

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from operator import add
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -55,6 +55,10 @@ _MANY = 64  # entries: a map with more is split in C, one piece per entry
 _TINY = 64  # bytes: very many elements that are smaller on average are taken in runs
 
 _encode_c = msgspec.msgpack.Encoder().encode
+
+#: Encodings of the elements of lists, by the ``id`` of the list, and none.
+_Encoded: TypeAlias = Mapping[int, list[bytes]]
+_NOTHING: Final[_Encoded] = {}
 
 
 class Absent:
@@ -254,16 +258,25 @@ def encode_pieces(value: object, *, census: Census | None = None) -> list[bytes]
     """
     if census is None:
         census = survey(value)
-    value = census.value
-    if type(value) not in _CONTAINERS:
+    if type(census.value) not in _CONTAINERS:
         return [_encode(census)]
-    if census.count <= _MANY:
-        whole = _encode(census)
-        if len(whole) < _WHOLE:
-            return [whole]
-    if census.low >= _MIN_INT and census.high <= _MAX_INT:
+    return _pieces(census)
+
+
+def _pieces(census: Census, encoded: _Encoded = _NOTHING) -> list[bytes]:
+    value = census.value
+    fits = census.low >= _MIN_INT and census.high <= _MAX_INT
+    if fits and census.count <= _MANY:
+        # What most payloads are.
         try:
-            return _cut_whole(value, _encode_c)
+            whole = _encode_c(value)
+            if len(whole) < _WHOLE:
+                return [whole]
+        except (UnicodeEncodeError, RecursionError):
+            pass
+    if fits:
+        try:
+            return _cut_whole(value, _encode_c, encoded)
         except (UnicodeEncodeError, RecursionError):
             pass
     try:
@@ -273,10 +286,10 @@ def encode_pieces(value: object, *, census: Census | None = None) -> list[bytes]
         raise  # pragma: no cover
 
 
-def _cut_whole(value: Any, enc: Callable[[Any], bytes]) -> list[bytes]:
+def _cut_whole(value: Any, enc: Callable[[Any], bytes], encoded: _Encoded = _NOTHING) -> list[bytes]:
     pieces: list[bytes] = []
     glue: list[bytes] = []
-    _cut(value, enc, pieces, glue, _LEVELS)
+    _cut(value, enc, pieces, glue, _LEVELS, encoded)
     if glue:
         pieces.append(b"".join(glue))
     if sum(map(len, pieces)) < _WHOLE:
@@ -284,7 +297,9 @@ def _cut_whole(value: Any, enc: Callable[[Any], bytes]) -> list[bytes]:
     return pieces
 
 
-def _cut(value: Any, enc: Callable[[Any], bytes], pieces: list[bytes], glue: list[bytes], levels: int) -> None:
+def _cut(
+    value: Any, enc: Callable[[Any], bytes], pieces: list[bytes], glue: list[bytes], levels: int, encoded: _Encoded
+) -> None:
     """Append the pieces of ``value``; ``glue`` holds what is to precede the next piece and is not one itself."""
     if type(value) is dict:
         inner = set(map(type, value.values()))
@@ -295,7 +310,7 @@ def _cut(value: Any, enc: Callable[[Any], bytes], pieces: list[bytes], glue: lis
             for key, child in value.items():
                 glue.append(enc(key))
                 if levels > 1 and type(child) in _CONTAINERS and child:
-                    _cut(child, enc, pieces, glue, levels - 1)
+                    _cut(child, enc, pieces, glue, levels - 1, encoded)
                 else:
                     _place(enc(child), pieces, glue)
         elif inner.isdisjoint(_CONTAINERS) and inner.isdisjoint((str, bytes)):
@@ -311,14 +326,19 @@ def _cut(value: Any, enc: Callable[[Any], bytes], pieces: list[bytes], glue: lis
             _place(enc(value), pieces, glue)
             return
         glue.append(_array_header(len(value)))
-        parts = list(map(enc, value))
+        parts = encoded.get(id(value)) or list(map(enc, value))
         if levels > 1 and max(map(len, parts)) >= _DIVIDE:
-            for part, child in zip(parts, value, strict=True):
-                if len(part) >= _DIVIDE and _has_containers(child):
-                    _cut(child, enc, pieces, glue, levels - 1)
-                else:
-                    _flush(pieces, glue)
-                    pieces.append(part)
+            done = 0
+            for index, size in enumerate(map(len, parts)):
+                if size >= _DIVIDE and _has_containers(value[index]):
+                    if done < index:
+                        _flush(pieces, glue)
+                        pieces.extend(parts[done:index])
+                    _cut(value[index], enc, pieces, glue, levels - 1, encoded)
+                    done = index + 1
+            if done < len(parts):
+                _flush(pieces, glue)
+                pieces.extend(parts[done:])
         else:
             _place_all(parts, pieces, glue)
 
@@ -366,17 +386,26 @@ def encode_payload(value: object, *, census: Census | None = None) -> tuple[int,
     return number, pieces[0] if pieces else b""
 
 
-def payload_pieces(value: object, *, census: Census | None = None) -> tuple[int, list[bytes]]:
-    """``encode_payload`` with the bytes in pieces as of ``encode_pieces``; none for ABSENT."""
-    return _payload(value, census, cut=True)
+def payload_pieces(
+    value: object, *, census: Census | None = None, encoded: _Encoded = _NOTHING
+) -> tuple[int, list[bytes]]:
+    """``encode_payload`` with the bytes in pieces as of ``encode_pieces``; none for ABSENT.
+
+    ``encoded`` may have a list in ``value``, or several, by ``id``: the encodings of its elements.
+    """
+    return _payload(value, census, cut=True, encoded=encoded)
 
 
-def _payload(value: object, census: Census | None, *, cut: bool) -> tuple[int, list[bytes]]:
+def _payload(
+    value: object, census: Census | None, *, cut: bool, encoded: _Encoded = _NOTHING
+) -> tuple[int, list[bytes]]:
     if value is ABSENT:
         return ENCODING_NONE, []
     if census is None:
         census = survey(value)
     plain = census.value
+    if type(plain) in _CONTAINERS:
+        return ENCODING_STRUCTURED, _pieces(census, encoded) if cut else [_encode(census)]
     if type(plain) is bytes:
         return ENCODING_BYTES, [plain]
     if type(plain) is str:
@@ -384,7 +413,7 @@ def _payload(value: object, census: Census | None, *, cut: bool) -> tuple[int, l
             return ENCODING_TEXT, [plain.encode()]
         except UnicodeEncodeError:
             pass
-    return ENCODING_STRUCTURED, encode_pieces(plain, census=census) if cut else [_encode(census)]
+    return ENCODING_STRUCTURED, [_encode(census)]
 
 
 def decode_payload(encoding: int, data: bytes | memoryview) -> Any:

@@ -107,8 +107,8 @@ def test_a_blob_that_the_index_does_not_have(tmp_path: Path, monkeypatch: pytest
 def test_a_payload_in_another_encoding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from replaypack import values
 
-    def pieces(value: object, *, census: Any = None) -> tuple[int, list[bytes]]:
-        encoding, parts = values.payload_pieces(value, census=census)
+    def pieces(value: object, **others: Any) -> tuple[int, list[bytes]]:
+        encoding, parts = values.payload_pieces(value, **others)
         return (1, parts) if encoding == 3 and len(parts[0]) > 30 else (encoding, parts)
 
     assert "blob.encoding" in wrong(tmp_path, monkeypatch, "replaypack._write.prepare.payload_pieces", pieces)

@@ -204,6 +204,16 @@ def test_sections_are_one_frame(parts: list[bytes], level: int) -> None:
     assert decompress(Compressor(level).sections(parts)) == b"".join(parts)
 
 
+@pytest.mark.parametrize("level", [1, 3, 6, 12, 13, 22])
+def test_large_sections_are_one_frame_at_any_level(level: int) -> None:
+    parts = [bytes(range(256)) * 200, b"", b"some text " * 40_000, b"and more"]
+    compressor = Compressor(level)
+    for _ in range(2):
+        frame = compressor.sections(parts)
+        assert decompress(frame) == b"".join(parts)
+        assert len(frame) < 5000
+
+
 # zstd frames
 
 

@@ -69,6 +69,8 @@ BUILTINS = [
     ModuleNotFoundError("no module"),
     UserWarning("careful"),
     ValueError("n", {"a": [1, None]}),
+    real(lambda: {}[1, "a"]),
+    ValueError(((1, (2,)), [{"k": (3,)}])),
 ]
 
 
@@ -174,6 +176,9 @@ def test_a_registered_type_comes_back_as_itself(archive: Archive) -> None:
         {"type": "ValueError", "module": "builtins", "args": "text"},
         {"type": "ExceptionGroup", "module": "builtins", "message": "m"},
         {"type": "Client", "module": "httpx", "message": ""},
+        {"type": "ValueError", "module": "builtins", "args": [1], "tuples": [[0]]},
+        {"type": "ValueError", "module": "builtins", "args": [1], "tuples": [[7, "x"]]},
+        {"type": "ValueError", "module": "builtins", "args": [1], "tuples": [3]},
         {"type": 3, "module": None, "message": None},
         {},
     ],

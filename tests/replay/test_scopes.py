@@ -130,6 +130,18 @@ def test_one_bound_function_runs_in_many_threads_at_once(archive: Archive) -> No
             assert [f.result() for f in [pool.submit(bound) for _ in range(4)]] == ["s"] * 4
 
 
+def test_a_bound_coroutine_function_finds_its_session_in_another_loop(archive: Archive) -> None:
+    async def work() -> str | None:
+        await asyncio.sleep(0)
+        current = replaypack.current_session()
+        assert current is not None
+        return current.scope_label
+
+    with archive.session("run", "record") as session, session.scope("s"), ThreadPoolExecutor(1) as pool:
+        bound = session.bind(work)
+        assert pool.submit(lambda: asyncio.run(bound())).result() == "s"
+
+
 def test_to_thread_inherits_by_itself(archive: Archive) -> None:
     async def main() -> None:
         async with archive.session("run", "record") as session:

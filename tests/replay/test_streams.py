@@ -297,6 +297,19 @@ def test_an_iterator_that_a_call_returns_is_a_stream(archive: Archive) -> None:
     assert asyncio.run(main("record")) == asyncio.run(main("replay")) == [1, 2]
 
 
+def test_a_stream_that_is_missing_may_be_made_live(archive: Archive) -> None:
+    with archive.session("run", "record") as session:
+        session.tool("t", {}, lambda: 1)
+    with archive.session("run", "replay", on_missing="live") as session:
+        assert list(session.stream("model", IDENTITY, words(1, 2))) == [1, 2]
+        next(session.stream("model", "other", words(1, 2)))
+    assert [sorted(r.flags) for r in archive.open("run").records()] == [
+        [],
+        ["live_fallback"],
+        ["live_fallback", "truncated"],
+    ]
+
+
 def test_a_whole_answer_is_a_stream_of_one_item(archive: Archive) -> None:
     with archive.session("run", "record") as session:
         session.call("model", IDENTITY, lambda: {"text": "all"})

@@ -7,7 +7,7 @@ a request that quotes it need not store it again. Writer's policy, no part of th
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import OrderedDict
+from collections import deque
 
 from .compare import same_beginning, same_end
 
@@ -27,13 +27,19 @@ class InlineWindow:
     """The last small responses, and where record frames begin among them."""
 
     def __init__(self) -> None:
-        self._recent: OrderedDict[int, bytes] = OrderedDict()
+        #: Their offsets and bytes, oldest first.
+        self._recent: deque[tuple[int, bytes]] = deque(maxlen=_MAX_RESPONSES)
         self._frame_starts: list[int] = []
 
     def begin_frame(self, offset: int) -> None:
         """Note that the next record frame's inline section begins at ``offset`` of the address space."""
         if not self._frame_starts or self._frame_starts[-1] != offset:
             self._frame_starts.append(offset)
+
+    @property
+    def frames(self) -> int:
+        """How many record frames there are so far."""
+        return len(self._frame_starts)
 
     def frame_of(self, offset: int) -> int:
         """The number of the record frame that holds ``offset``, among those of this recorder."""
@@ -42,9 +48,7 @@ class InlineWindow:
     def note(self, offset: int, response: bytes) -> None:
         """Remember a response that stands inline at ``offset``."""
         if len(response) >= _MIN_RESPONSE:
-            self._recent[offset] = response
-            if len(self._recent) > _MAX_RESPONSES:
-                self._recent.popitem(last=False)
+            self._recent.append((offset, response))
 
     def quotes(self, piece: bytes) -> list[tuple[int, int, int]]:
         """Where ``piece`` repeats recent responses: (start, end, offset in the address space), in order.
@@ -54,8 +58,8 @@ class InlineWindow:
         found: list[tuple[int, int, int]] = []
         if len(piece) < _MIN_COPY:
             return found
-        for offset in reversed(self._recent):
-            quote = _quote(piece, self._recent[offset])
+        for offset, response in reversed(self._recent):
+            quote = _quote(piece, response)
             if quote is None:
                 continue
             start, end, at = quote
@@ -65,8 +69,8 @@ class InlineWindow:
                     break
         for _, _, offset in found:
             for known in reversed(self._recent):
-                if known <= offset:
-                    del self._recent[known]
+                if known[0] <= offset:
+                    self._recent.remove(known)
                     break
         found.sort()
         return found

@@ -75,11 +75,10 @@ class JournalFile:
 
         Once this returns the bytes outlive the process, not yet a power failure: `sync` is for that.
         """
-        done = 0
-        view = memoryview(data)
         try:
+            done = os.write(self._fd, data)
             while done < len(data):
-                done += os.write(self._fd, view[done:])
+                done += os.write(self._fd, memoryview(data)[done:])
         except OSError as error:
             try:
                 os.ftruncate(self._fd, self._size)

@@ -91,8 +91,11 @@ class LiteralStream:
 
     def take_fresh(self) -> bytes:
         """What was added since the last call: what a journal entry carries."""
-        data = b"".join(self._fresh)
-        self._fresh.clear()
+        fresh = self._fresh
+        if not fresh:
+            return b""
+        data = fresh[0] if len(fresh) == 1 else b"".join(fresh)
+        fresh.clear()
         return data
 
 
@@ -141,13 +144,15 @@ class Splitter:
         self.horizon = self.written
         self.frame_ranges = 0
 
-    def recipe(self, pieces: Sequence[bytes]) -> list[Op]:
+    def recipe(self, pieces: Sequence[bytes]) -> Sequence[Op]:
         """Return the recipe of the blob whose bytes are ``pieces``; new bytes go to the stream."""
+        if len(pieces) == 1 and len(pieces[0]) < SPLIT:
+            self.written += 1
+            return self._ranges_of(pieces[0])
         size = sum(map(len, pieces))
         if size < SPLIT:
-            ops: list[Op] = list(self._ranges_of(b"".join(pieces)))
             self.written += 1
-            return ops
+            return self._ranges_of(b"".join(pieces))
         pieces = list(pieces)
         ends = list(accumulate(map(len, pieces)))
         parent, plan = self._align(pieces, ends)
@@ -294,7 +299,10 @@ class Splitter:
         ops += found
 
     def _spread(self, ranges: Sequence[Range]) -> int:
-        """About how many frames a reader of these ranges needs."""
+        """About how many frames a reader of these ranges needs, or so few that it does not matter."""
+        frames = self.inlines.frames + self.stream.end // CUT + 1
+        if frames <= MAX_FRAMES:
+            return frames
         frame_of = self.inlines.frame_of
         inline = {frame_of(r.offset) for r in ranges if r.offset >= INLINE_SPACE}
         own = [r for r in ranges if r.offset < INLINE_SPACE]
@@ -317,12 +325,13 @@ class Splitter:
             yield from self._ranges_of(piece[done:])
 
     def _ranges_of(self, piece: bytes) -> tuple[Range, ...]:
-        if len(piece) >= _MIN_ELEMENT:
-            known = self._window.get(piece)
-            if known is not None:
-                self._window.move_to_end(piece)
-                return known
-        head = _bin_head(piece) if len(piece) >= _MIN_ELEMENT else 0
+        if len(piece) < _MIN_ELEMENT:
+            return self._store(piece)
+        known = self._window.get(piece)
+        if known is not None:
+            self._window.move_to_end(piece)
+            return known
+        head = _bin_head(piece) if piece[0] in _BIN_SIZES else 0
         if head:
             # The bytes are to be found whatever stands before them, and as the decoded form of base64.
             body = piece[head:]
@@ -330,17 +339,23 @@ class Splitter:
             if known is not None:
                 self._window.move_to_end(body)
                 return (*self._store(piece[:head]), *known)
+        if not head and len(piece) < MIN_RUN:
+            # What most pieces are: neither known nor with anything in them that is.
+            ranges: tuple[Range, ...] = (Range(self.stream.add(piece), len(piece), 0),)
+            self._know(piece, ranges)
+            return ranges
         ranges = self._store(piece)
         if head and len(ranges) == 1:
             self._know(body, (Range(ranges[0].offset + head, len(body), 0),))
-        elif len(piece) >= _MIN_ELEMENT:
+        else:
             self._know(piece, ranges)
         return ranges
 
     def _store(self, piece: bytes) -> tuple[Range, ...]:
-        found = find_base64(piece) if len(piece) >= MIN_RUN else ()
+        size = len(piece)
+        found = find_base64(piece) if size >= MIN_RUN else ()
         if not found or len(found) > MAX_RUNS:
-            return (Range(self.stream.add(piece), len(piece), 0),) if piece else ()
+            return (Range(self.stream.add(piece), size, 0),) if size else ()
         ranges: list[Range] = []
         done = 0
         for item in found:
@@ -442,9 +457,13 @@ def _common(new: bytes, old: bytes) -> list[tuple[int, int, int]]:
     return runs
 
 
+#: First bytes of a binary value, and the bytes that its length takes.
+_BIN_SIZES = {0xC4: 1, 0xC5: 2, 0xC6: 4}
+
+
 def _bin_head(piece: bytes) -> int:
     """Bytes of the MessagePack header where ``piece`` is one binary value; 0 where it is not."""
-    size = {0xC4: 1, 0xC5: 2, 0xC6: 4}.get(piece[0], 0)
+    size = _BIN_SIZES.get(piece[0], 0)
     return 1 + size if size and int.from_bytes(piece[1 : 1 + size], "big") == len(piece) - 1 - size else 0
 
 

@@ -19,6 +19,8 @@ from replaypack.format.row import ABSENT_DIGEST, FLAGS, INLINE_LIMIT, STATUSES, 
 from replaypack.policies.matching import NONE, MatchPolicy
 from replaypack.values import ABSENT, ENCODING_NONE, payload_pieces
 
+from .histories import Histories
+
 __all__ = ["Prepared", "PreparedCall", "describe_error", "opaque_key", "prepare", "prepare_call"]
 
 #: Bytes that a kind, a name or a scope may have.
@@ -27,6 +29,7 @@ _MAX_LABEL = 4096
 #: more than any other table.
 _LISTED = 4096
 _MAX_BLOB = 1 << 31
+_NOTHING: Mapping[int, list[bytes]] = {}
 
 
 class PreparedCall(msgspec.Struct):
@@ -69,6 +72,7 @@ def prepare_call(
     key: str | bytes | None,
     name: str | None,
     request: object,
+    histories: Histories,
     match: MatchPolicy = NONE,
 ) -> PreparedCall:
     """Key and encode a call as it is now: what is done to its arguments afterwards changes neither."""
@@ -78,7 +82,8 @@ def prepare_call(
         # Kinds are names in the manifest's counts, and canonical JSON escapes this one.
         raise UsageError(f"{kind!r} cannot be a kind")
     _check_text("kind", kind)
-    _check_text("name", name)
+    if name is not None:
+        _check_text("name", name)
     if (identity is ABSENT) == (key is None):
         raise UsageError("give either the identity of the call or a key of your own", hint="identity=… or key=…")
     recipes: list[list[bytes]] = []
@@ -91,11 +96,16 @@ def prepare_call(
     else:
         scheme = "identity"
         census = survey(identity)
-        if match.rules:
-            key_bytes = match.key(kind, identity, census=census)
+        history = None if match.rules else histories.key(kind, census)
+        if history is not None:
+            key_bytes, items, parts = history
+            identity_ref, pieces = _blob(identity, "/identity", census, {id(items): parts})
         else:
-            key_bytes = key_of_canonical(kind, canonical_json(identity, census=census))
-        identity_ref, pieces = _blob(identity, "/identity", census)
+            if match.rules:
+                key_bytes = match.key(kind, identity, census=census)
+            else:
+                key_bytes = key_of_canonical(kind, canonical_json(identity, census=census))
+            identity_ref, pieces = _blob(identity, "/identity", census)
         if request is ABSENT:
             request_ref, identity_ref = identity_ref, None
             recipes.append(pieces)
@@ -106,7 +116,9 @@ def prepare_call(
                 identity_ref = None
             else:
                 recipes.append(pieces)
-    size = sum(ref.size for ref in (request_ref, identity_ref) if ref is not None)
+    size = request_ref.size if request_ref is not None else 0
+    if identity_ref is not None:
+        size += identity_ref.size
     return PreparedCall(kind, name, key_bytes, scheme, request_ref, identity_ref, recipes, size)
 
 
@@ -120,12 +132,15 @@ def prepare(
     attributes: Mapping[str, Any] | None,
 ) -> Prepared:
     """The whole record, now that the call is over. ``response`` may be the census of one."""
-    _check_text("scope", scope)
+    if scope is not None:
+        _check_text("scope", scope)
     listed: list[tuple[bytes, int]] = []
     recipes = call.recipes
-    code = STATUSES.index(status) if status in STATUSES else None
-    if status is not None and code is None:
-        raise UsageError(f"status {status!r} is not one of {', '.join(STATUSES)}")
+    code: int | None = None
+    if status is not None:
+        if status not in STATUSES:
+            raise UsageError(f"status {status!r} is not one of {', '.join(STATUSES)}")
+        code = STATUSES.index(status)
     if error is not None:
         if response is not ABSENT:
             raise UsageError("a call has either a response or an error")
@@ -142,21 +157,24 @@ def prepare(
         census = response if type(response) is Census else None
         response_ref, pieces = _blob(response if census is None else census.value, "/response", census)
         if response_ref.size < INLINE_LIMIT:
-            inline = b"".join(pieces)
+            inline = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         else:
             recipes = [*recipes, pieces]
-    if response_ref.size >= _LISTED:
+    total = response_ref.size
+    if total >= _LISTED:
         listed.append((response_ref.digest, 2))
-    total = call.size + response_ref.size
+    total += call.size
     if total >= _MAX_BLOB:
         raise ValueEncodingError(f"{total} bytes are more than one record may have (2 GiB)", path="")
     bits = 0
-    for flag in names_of("flags", flags) or ():
+    for flag in (names_of("flags", flags) or ()) if flags != () else ():
         if flag not in FLAGS:
             raise UsageError(f"flag {flag!r} is not one of {', '.join(FLAGS)}")
         bits |= FLAGS[flag]
-    check_type("attributes", attributes, Mapping, "a mapping")
-    plain = None if attributes is None else _attributes(attributes)
+    plain: dict[str, Any] | None = None
+    if attributes is not None:
+        check_type("attributes", attributes, Mapping, "a mapping")
+        plain = _attributes(attributes)
     return Prepared(
         call.kind,
         call.name,
@@ -174,17 +192,24 @@ def prepare(
     )
 
 
-def _blob(value: object, where: str, census: Any = None) -> tuple[BlobRef, list[bytes]]:
+def _blob(
+    value: object, where: str, census: Census | None = None, encoded: Mapping[int, list[bytes]] = _NOTHING
+) -> tuple[BlobRef, list[bytes]]:
     try:
-        encoding, pieces = payload_pieces(value, census=census)
+        encoding, pieces = payload_pieces(value, census=census, encoded=encoded)
     except ValueEncodingError as error:
         raise ValueEncodingError(
             str(error.args[0]).split(": ", 1)[-1], path=where + ("" if error.path == "/" else error.path)
         ) from None
-    size = sum(map(len, pieces))
+    if len(pieces) == 1:
+        whole = pieces[0]
+        size = len(whole)
+    else:
+        size = sum(map(len, pieces))
     if size >= _MAX_BLOB:
         raise ValueEncodingError(f"{size} bytes are more than a payload may have (2 GiB)", path=where)
-    whole = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    if len(pieces) != 1:
+        whole = b"".join(pieces)
     return BlobRef(digest(whole), size, encoding), pieces
 
 

@@ -29,10 +29,10 @@ from replaypack.format.table import (
     Root,
     TableShape,
     key_page,
+    key_seqs,
     pack_frame,
     pages_of,
     transpose,
-    unpack_key,
 )
 
 __all__ = [
@@ -120,10 +120,12 @@ class PackSink:
         firsts = [frame.first for frame in frames]
         for batch in pages_of(shape, rows):
             count = len(batch)
-            page = transpose(b"".join(batch), shape.width)
+            joined = b"".join(batch)
             if shape is KEYS:
-                used = {bisect_right(firsts, unpack_key(row).seq) - 1 for row in batch}
-                page = key_page(b"".join(batch), [frames[index] for index in sorted(used)])
+                used = {bisect_right(firsts, seq) - 1 for seq in key_seqs(joined)}
+                page = key_page(joined, [frames[index] for index in sorted(used)])
+            else:
+                page = transpose(joined, shape.width)
             if self.builder.size > PACK_TARGET:
                 self.next()
             digest = short_digest(page)

@@ -68,7 +68,7 @@ class JournalRecord(NamedTuple):
 
 
 def _frame(body: bytes) -> bytes:
-    return _HEAD.pack(len(body), digest(body)[:8]) + body
+    return _HEAD.pack(len(body), digest(body)) + body  # of the digest the first 8 bytes
 
 
 def encode_head(head: JournalHead) -> bytes:
@@ -78,7 +78,7 @@ def encode_head(head: JournalHead) -> bytes:
 
 def encode_record(entry: Entry, literals: bytes, *, starts_frame: bool) -> bytes:
     """Return the journal entry of one record: ``flags (1) ‖ record ‖ literals``."""
-    return _frame(b"".join((b"\1" if starts_frame else b"\0", encode_entry(entry), literals)))
+    return _frame(encode_entry(entry, b"\1" if starts_frame else b"\0", literals))
 
 
 def _bodies(data: bytes) -> Iterator[bytes]:

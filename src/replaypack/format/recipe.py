@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import accumulate
+from operator import itemgetter
 from typing import NamedTuple
 
 from replaypack.errors import FormatError
@@ -73,6 +74,9 @@ def output_length(item: Range) -> int:
     return encoded_length(item.length, padded=not item.flags & UNPADDED) if item.flags else item.length
 
 
+_length_of, _flags_of = itemgetter(1), itemgetter(2)
+
+
 class Recipe:
     """The ranges of one blob and where each begins in it; can be cut by byte position."""
 
@@ -80,7 +84,8 @@ class Recipe:
 
     def __init__(self, ranges: Sequence[Range]) -> None:
         self.ranges = list(ranges)
-        self.ends = list(accumulate(map(output_length, self.ranges)))
+        plain = not any(map(_flags_of, self.ranges))
+        self.ends = list(accumulate(map(_length_of if plain else output_length, self.ranges)))
 
     @property
     def size(self) -> int:

@@ -12,6 +12,7 @@ import threading
 from array import array
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
+from struct import Struct
 from typing import NamedTuple
 
 from replaypack.errors import FormatError
@@ -43,7 +44,7 @@ MAX_FRAME_PARTS = 1 << 19
 MAX_FRAME_RECORDS = 1 << 16
 #: A record has recipes of its request, its identity and its response at most.
 _MAX_RECIPES = 3
-_SIZES = 12
+_SIZES = Struct(">III")
 
 
 class Entry(NamedTuple):
@@ -54,12 +55,14 @@ class Entry(NamedTuple):
     inline: bytes | None
 
 
-def encode_entry(entry: Entry) -> bytes:
-    """One record by itself, as a journal has it: ``uvarint sizes (3) ‖ row ‖ recipes ‖ inline``."""
+def encode_entry(entry: Entry, before: bytes = b"", behind: bytes = b"") -> bytes:
+    """One record by itself, as a journal has it: ``uvarint sizes (3) ‖ row ‖ recipes ‖ inline``.
+
+    ``before`` and ``behind`` are put around it.
+    """
     row, recipes, inline = entry
-    if inline is None:
-        return b"".join((uvarint(len(row)), uvarint(len(recipes)), b"\0", row, recipes))
-    return b"".join((uvarint(len(row)), uvarint(len(recipes)), uvarint(len(inline) + 1), row, recipes, inline))
+    mark = b"\0" if inline is None else uvarint(len(inline) + 1)
+    return b"".join((before, uvarint(len(row)), uvarint(len(recipes)), mark, row, recipes, inline or b"", behind))
 
 
 def stored_row(row: bytes, inline: bytes | None) -> bytes:
@@ -80,23 +83,20 @@ def decode_entry(data: bytes, pos: int, *, where: str = "record") -> tuple[Entry
     return Entry(data[pos:body], data[body:inline], data[inline:end] if inline_mark else None), end
 
 
-def _u32(value: int) -> bytes:
-    return value.to_bytes(4, "big")
-
-
 def encode_frame(entries: Iterable[Entry]) -> list[bytes]:
     """Return the sections of a frame, whose concatenation is the frame before compression."""
     sizes: list[bytes] = []
     rows: list[bytes] = []
     recipes: list[bytes] = []
     inlines: list[bytes] = []
+    pack = _SIZES.pack
     for row, recipe, inline in entries:
-        sizes.append(_u32(len(row)) + _u32(len(recipe)) + _u32(0 if inline is None else len(inline) + 1))
+        sizes.append(pack(len(row), len(recipe), 0 if inline is None else len(inline) + 1))
         rows.append(row)
         recipes.append(recipe)
         if inline:
             inlines.append(inline)
-    head = uvarint(len(rows)) + transpose(b"".join(sizes), _SIZES)
+    head = uvarint(len(rows)) + transpose(b"".join(sizes), _SIZES.size)
     return [head, b"".join(rows), b"".join(recipes), b"".join(inlines)]
 
 
@@ -107,13 +107,13 @@ class RecordFrame:
         self.raw = raw
         self.where = where
         count, pos = read_uvarint(raw, 0)
-        if not 0 < count <= min(MAX_FRAME_RECORDS, (len(raw) - pos) // _SIZES):
+        if not 0 < count <= min(MAX_FRAME_RECORDS, (len(raw) - pos) // _SIZES.size):
             raise FormatError(f"a frame of {len(raw)} bytes cannot hold {count} records", where=where)
-        numbers = array("I", untranspose(raw[pos : pos + count * _SIZES], _SIZES))
+        numbers = array("I", untranspose(raw[pos : pos + count * _SIZES.size], _SIZES.size))
         if sys.byteorder == "little":
             numbers.byteswap()
         marks = numbers[2::3]
-        start = pos + count * _SIZES
+        start = pos + count * _SIZES.size
         row_ends = list(accumulate(numbers[0::3], initial=start))
         recipe_ends = list(accumulate(numbers[1::3], initial=row_ends[-1]))
         inline_ends = list(accumulate([mark - 1 if mark else 0 for mark in marks], initial=recipe_ends[-1]))

@@ -50,7 +50,7 @@ _HEAD = b"\xdc\0\x11"
 _NO_SCOPE = bytes(8)
 
 
-class BlobRef(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+class BlobRef(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True, gc=False):
     """A reference to a blob: BLAKE3-256 of its bytes, its size in bytes, its encoding (index in `ENCODINGS`)."""
 
     digest: bytes

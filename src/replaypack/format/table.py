@@ -30,6 +30,7 @@ __all__ = [
     "KeyEntry",
     "KeyPage",
     "key_page",
+    "key_seqs",
     "Location",
     "Root",
     "TableShape",
@@ -121,6 +122,7 @@ BLOBS = TableShape(4, "blobs", 23, 22)
 TABLES = (KEYS, RECORDS, LITERALS, BLOBS)
 
 _KEY = Struct(">16s8sHI")
+_KEY_SEQ = Struct(">24xHI")
 _REF = Struct(">HIIII16s")
 _FIRST = Struct(">HI28x")
 #: Where inline responses begin in the literal address space.
@@ -131,13 +133,18 @@ _BLOB = Struct(">16sHIB")
 
 def pack_key(key: bytes, discriminator: bytes, seq: int) -> bytes:
     """Encode an entry of ``keys`` (30 bytes); of ``key`` the first 16 bytes are taken."""
-    return _KEY.pack(key[:16], discriminator, seq >> 32, seq & 0xFFFFFFFF)
+    return _KEY.pack(key, discriminator, seq >> 32, seq & 0xFFFFFFFF)
 
 
 def unpack_key(data: bytes, at: int = 0) -> KeyEntry:
     """Decode the entry of ``keys`` at byte ``at``."""
     key, disc, high, low = _KEY.unpack_from(data, at)
     return KeyEntry(key, disc, high << 32 | low)
+
+
+def key_seqs(rows: bytes) -> Iterator[int]:
+    """The sequence numbers of entries of ``keys``, one after another."""
+    return (high << 32 | low for high, low in _KEY_SEQ.iter_unpack(rows))
 
 
 def pack_frame(entry: FrameEntry) -> bytes:

@@ -18,6 +18,8 @@ def uvarint(value: int) -> bytes:
         return bytes((value & 127 | 128, value >> 7))
     if value < 1 << 21:
         return bytes((value & 127 | 128, value >> 7 & 127 | 128, value >> 14))
+    if value < 1 << 28:
+        return bytes((value & 127 | 128, value >> 7 & 127 | 128, value >> 14 & 127 | 128, value >> 21))
     out = bytearray()
     append_uvarint(out, value)
     return bytes(out)

@@ -19,6 +19,7 @@ from .modes import BoundaryKind
 __all__ = ["Calls", "name_of"]
 
 _T = TypeVar("_T")
+_TOOL, _MODEL = str(BoundaryKind.TOOL), str(BoundaryKind.MODEL)
 
 
 class Calls(ABC):
@@ -39,11 +40,11 @@ class Calls(ABC):
 
         See `call` for everything else.
         """
-        return self.call(BoundaryKind.TOOL, _tool_identity(name, args), call, name=name, returns=returns)
+        return self.call(_TOOL, _tool_identity(name, args), call, name=name, returns=returns)
 
     async def atool(self, name: str, args: Any, call: Callable[[], Awaitable[_T]], *, returns: Any = None) -> _T:
         """`tool` with a function to be awaited."""
-        return await self.acall(BoundaryKind.TOOL, _tool_identity(name, args), call, name=name, returns=returns)
+        return await self.acall(_TOOL, _tool_identity(name, args), call, name=name, returns=returns)
 
     def model(
         self, identity: str | Mapping[str, Any], request: Any, call: Callable[[], _T], *, returns: Any = None
@@ -53,14 +54,14 @@ class Calls(ABC):
         The identity of the call is ``{"model": …, options…, "request": request}``. See `call` for everything else.
         """
         whole = _model_identity(identity, request)
-        return self.call(BoundaryKind.MODEL, whole, call, name=_name_in(whole, "model"), returns=returns)
+        return self.call(_MODEL, whole, call, name=_name_in(whole, "model"), returns=returns)
 
     async def amodel(
         self, identity: str | Mapping[str, Any], request: Any, call: Callable[[], Awaitable[_T]], *, returns: Any = None
     ) -> _T:
         """`model` with a function to be awaited."""
         whole = _model_identity(identity, request)
-        return await self.acall(BoundaryKind.MODEL, whole, call, name=_name_in(whole, "model"), returns=returns)
+        return await self.acall(_MODEL, whole, call, name=_name_in(whole, "model"), returns=returns)
 
     def call(
         self, kind: str, identity: Any, call: Callable[[], _T], *, name: str | None = None, returns: Any = None

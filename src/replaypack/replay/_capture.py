@@ -29,46 +29,57 @@ def plain_result(value: Any) -> tuple[Any, Any]:
     if type(value) in SCALARS:
         return value, value
     census = survey(value)
-    if census.value is value and tuple in census.types:
-        return to_plain(value), census
-    return census.value, census
+    return (to_plain(value) if census.value is value and _has_tuple(value) else census.value), census
+
+
+def _has_tuple(value: Any) -> bool:
+    queue = [value]
+    for part in queue:
+        cls = type(part)
+        if cls is dict:
+            queue += part.values()
+        elif cls is list:
+            queue += part
+        elif cls is tuple:
+            return True
+    return False
 
 
 class Sink:
     """Where outcomes go: a recorder, and what finalizers left for it.
 
     A generator that is dropped half way is closed by whoever drops it, be it the garbage collector inside of the
-    recorder's own lock. So what a stopped stream leaves waits in ``_late`` until the next call.
+    recorder's own lock. So what a stopped stream leaves waits in ``late`` until the next call.
     """
 
     def __init__(self, recorder: Recorder, flags: tuple[str, ...] = ()) -> None:
         self.recorder = recorder
-        self._flags = flags
-        self._late: deque[dict[str, Any]] = deque()
+        self.flags = flags
+        self.late: deque[dict[str, Any]] = deque()
         #: Stops each stream that is still running.
         self.running: set[Callable[[], None]] = set()
 
     def begin(self, kind: str, identity: object, name: str | None, scope: str | None) -> Capture:
         """Take down a call that is about to be made. Raises as `Recorder.append` does."""
-        if self._late:
+        if self.late:
             self.drain()
         return Capture(self, self.recorder.prepare_call(kind, identity, name=name), scope)
 
     def append(self, flags: Iterable[str] = (), **outcome: Any) -> None:
         """Append a record, behind those that wait."""
-        if self._late:
+        if self.late:
             self.drain()
-        self.recorder.append(flags=(*self._flags, *flags), **outcome)
+        self.recorder.append(flags=(*self.flags, *flags), **outcome)
 
     def append_later(self, flags: Iterable[str] = (), **outcome: Any) -> None:
         """Have a record appended by whoever comes next. Takes no lock."""
-        self._late.append({"flags": (*self._flags, *flags), **outcome})
+        self.late.append({"flags": (*self.flags, *flags), **outcome})
 
     def drain(self) -> None:
         """Append what waits."""
         while True:
             try:
-                waiting = self._late.popleft()
+                waiting = self.late.popleft()
             except IndexError:
                 return
             self.recorder.append(**waiting)
@@ -103,7 +114,18 @@ class Capture:
         """
         try:
             plain, response = plain_result(result)
-            self.append(response=response)
+            sink = self.sink
+            if sink.late:
+                sink.drain()
+            # What nearly every call does, in as few steps as there can be.
+            sink.recorder.append(
+                call=self._call,
+                response=response,
+                scope=self._scope,
+                start=self._start,
+                duration=time.perf_counter_ns() - self._clock,
+                flags=sink.flags,
+            )
         except ReplaypackError as problem:
             self.note_lost(problem)
             raise

@@ -43,7 +43,7 @@ def wrapped(
             f"{type(function).__name__} is not a function", hint="put @tool below @classmethod and the like"
         )
     check_text("name", name)
-    label = name or _name_of(function)
+    label, kind = name or _name_of(function), str(kind)
     if identity is not None and ignore:
         raise UsageError("give either ignore or identity, which decides what is in the key alone")
     arguments = identity if identity is not None else _Arguments(function, ignore)

@@ -10,7 +10,7 @@ import builtins
 import importlib
 import importlib.util
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from replaypack import values
@@ -66,15 +66,18 @@ def describe(error: BaseException, *, depth: int = _DEPTH) -> dict[str, Any]:
     entry = _registered.get(f"{cls.__module__}:{cls.__qualname__}")
     if entry is not None:
         describer = entry[0]
-    if describer is not None and (details := _plain(describer(error))) is not None:
+    try:
+        details = _plain(describer(error)) if describer is not None else None
+        # The file names of these are not among the arguments, and the message shows them.
+        called_with = error.__reduce__()[1] if isinstance(error, OSError) else error.args
+    except Exception:  # code of the exception's own: it must not hide the exception
+        details, called_with = None, error.args
+    if details is not None:
         described["details"] = details
-    if isinstance(error, OSError):
-        # The file names are not among the arguments, and the message shows them.
-        called_with = error.__reduce__()[1]
-        if isinstance(called_with, tuple) and called_with != error.args:
-            plain = _plain(list(called_with))
-            if plain is not None:
-                described["called_with"] = plain
+    if called_with != error.args and (plain := _plain(list(called_with))) is not None:
+        described["called_with"] = plain
+    if "args" in described and (tuples := _plain(list(_tuples(error.args, [])))):
+        described["tuples"] = tuples
     notes = _plain([note for note in getattr(error, "__notes__", ()) if isinstance(note, str)])
     if notes:
         described["notes"] = notes
@@ -92,6 +95,15 @@ def _plain(value: object) -> Any:
         return values.decode(values.encode(value))
     except ReplaypackError:
         return None
+
+
+def _tuples(value: Any, path: list[Any]) -> Iterator[list[Any]]:
+    """The places of tuples in the arguments: stored they are lists, and ``str(KeyError((1, 2)))`` shows them."""
+    if type(value) is tuple and path:
+        yield path
+    items = value.items() if type(value) is dict else enumerate(value) if type(value) in (list, tuple) else ()
+    for key, child in items:
+        yield from _tuples(child, [*path, key])
 
 
 def _describe_http(error: Any) -> dict[str, Any]:
@@ -134,12 +146,15 @@ def rebuild(recorded: Mapping[str, Any]) -> Exception:
     recorded = dict(recorded)
     error = _rebuild(recorded)
     if error is None:
-        message, args = recorded.get("message"), recorded.get("args")
+        try:
+            args = _args(recorded)
+        except Exception:
+            args = None
         error = ReplayedError(
-            message if isinstance(message, str) else str(message),
+            str(recorded.get("message")),
             type=_text(recorded.get("type")),
             module=_text(recorded.get("module")),
-            args=tuple(args) if isinstance(args, list) else None,
+            args=args,
             details=recorded,
         )
     for note in _list(recorded.get("notes")):
@@ -150,6 +165,20 @@ def rebuild(recorded: Mapping[str, Any]) -> Exception:
     return error
 
 
+def _args(recorded: dict[str, Any]) -> tuple[Any, ...]:
+    """The arguments as they were, tuples too. Raises whatever a description that is none leads to."""
+    if not isinstance(recorded["args"], list):
+        raise TypeError
+    # What is changed here must not be the record's.
+    args = values.decode(values.encode(recorded["args"]))
+    for path in sorted(_list(recorded.get("tuples")), key=len, reverse=True):
+        inside = args
+        for step in path[:-1]:
+            inside = inside[step]
+        inside[path[-1]] = tuple(inside[path[-1]])
+    return tuple(args)
+
+
 def _rebuild(recorded: dict[str, Any]) -> Exception | None:
     name, module = recorded.get("type"), recorded.get("module")
     if not isinstance(name, str) or not isinstance(module, str):
@@ -158,7 +187,7 @@ def _rebuild(recorded: dict[str, Any]) -> Exception | None:
         entry = _registered.get(f"{module}:{name}")
         if entry is not None:
             _, build, cls = entry
-            return build(recorded) if build is not None else cls(*recorded["args"])
+            return build(recorded) if build is not None else cls(*_args(recorded))
         if module == "builtins":
             return _builtin(name, recorded)
         if _root(module) in _SDKS:
@@ -176,12 +205,7 @@ def _builtin(name: str, recorded: dict[str, Any]) -> Exception | None:
     if issubclass(cls, ExceptionGroup):
         members = [rebuild(member) for member in recorded["exceptions"]]
         return cls(recorded["message"], members)
-    args = recorded.get("called_with", recorded.get("args"))
-    if not isinstance(args, list):
-        return None
-    if issubclass(cls, SyntaxError):
-        args = [tuple(arg) if isinstance(arg, list) else arg for arg in args]
-    return cls(*args)
+    return cls(*recorded.get("called_with", _args(recorded)))
 
 
 def _of_sdk(package: str, name: str, recorded: dict[str, Any]) -> Exception | None:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeVar
 
-__all__ = ["ATTRIBUTION", "BoundaryKind", "ReplayFallback", "ReplayMode"]
+from replaypack._arguments import check_text, check_type
+from replaypack.errors import UsageError
+
+__all__ = ["ATTRIBUTION", "BoundaryKind", "ReplayFallback", "ReplayMode", "member", "silent_kinds"]
+
+_E = TypeVar("_E", bound=StrEnum)
 
 
 class ReplayMode(StrEnum):
@@ -45,3 +51,24 @@ class BoundaryKind(StrEnum):
 
 #: Kinds that say where a run was and never answer a call.
 ATTRIBUTION: Final = frozenset({BoundaryKind.INTERRUPT, BoundaryKind.SNAPSHOT, BoundaryKind.LIFECYCLE})
+
+
+def member(enum: type[_E], label: str, value: str) -> _E:
+    """The member of an enum that ``value`` names. Raises `UsageError`."""
+    try:
+        return enum(value)
+    except ValueError:
+        raise UsageError(f"{label}={value!r} is not one of {', '.join(enum)}") from None
+
+
+def silent_kinds(kinds: Mapping[str, bool] | None) -> frozenset[str]:
+    """The kinds that never answer: those of the format, and those declared so. Raises `UsageError`."""
+    check_type("kinds", kinds, Mapping, "a mapping of kinds to whether they answer")
+    silent = set(map(str, ATTRIBUTION))
+    for kind, answers in (kinds or {}).items():
+        check_text("each of kinds", kind)
+        if str(kind) in ATTRIBUTION and answers:
+            raise UsageError(f"{kind} records are attribution and cannot answer")
+        if not answers:
+            silent.add(str(kind))
+    return frozenset(silent)

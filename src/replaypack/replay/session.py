@@ -7,10 +7,10 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from contextvars import Token, copy_context
-from enum import StrEnum
+from inspect import iscoroutinefunction
 from itertools import islice
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, cast
 
 from replaypack._arguments import check_text, check_type
 from replaypack._threads import in_thread
@@ -27,7 +27,7 @@ from ._cursor import Cursor
 from ._functions import wrapped
 from ._misses import mismatch
 from ._source import Source
-from .modes import ATTRIBUTION, BoundaryKind, ReplayFallback, ReplayMode
+from .modes import BoundaryKind, ReplayFallback, ReplayMode, member, silent_kinds
 
 if TYPE_CHECKING:
     from .mismatch import Explanation
@@ -37,7 +37,6 @@ __all__ = ["ReplaySession"]
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _T = TypeVar("_T")
-_E = TypeVar("_E", bound=StrEnum)
 
 #: Records that an error about unplayed ones names.
 _NAMED = 3
@@ -88,14 +87,14 @@ class ReplaySession(Calls):
         match: MatchSpec = None,
         **recorder: Any,
     ) -> None:
-        self._mode = _member(ReplayMode, "mode", mode)
-        self._on_missing = _member(ReplayFallback, "on_missing", on_missing)
-        self._on_exhausted = _member(ReplayFallback, "on_exhausted", on_exhausted)
+        self._mode = member(ReplayMode, "mode", mode)
+        self._on_missing = member(ReplayFallback, "on_missing", on_missing)
+        self._on_exhausted = member(ReplayFallback, "on_exhausted", on_exhausted)
         if self._on_missing is ReplayFallback.LAST:
             raise UsageError("on_missing='last': what is missing has no last answer", hint="on_exhausted='last'")
         if speed not in ("instant", "recorded"):
             raise UsageError(f"speed={speed!r} is not 'instant' or 'recorded'")
-        self._silent = _silent_kinds(kinds)
+        self._silent = silent_kinds(kinds)
         self._strict = strict
         self._answer_truncated = answer_truncated
         self._timed = speed == "recorded"
@@ -223,9 +222,20 @@ class ReplaySession(Calls):
         return scoped(self, label)
 
     def bind(self, function: Callable[_P, _R]) -> Callable[_P, _R]:
-        """``function`` for another thread: called there, it finds this session and the scope that is set here."""
+        """``function`` for another thread: called there, it finds this session and the scope that is set here.
+
+        A coroutine function too, for an event loop that runs there.
+        """
         context = copy_context()
         context.run(CURRENT.set, self)
+        if iscoroutinefunction(function):
+
+            async def abound(*args: _P.args, **kwargs: _P.kwargs) -> Any:
+                from asyncio import create_task  # importing replaypack does not pay for it
+
+                return await create_task(function(*args, **kwargs), context=context.copy())
+
+            return cast("Callable[_P, _R]", abound)
 
         def bound(*args: _P.args, **kwargs: _P.kwargs) -> _R:
             # A context runs in one thread at a time.
@@ -448,22 +458,3 @@ class ReplaySession(Calls):
 
 
 _TRUNCATED = FLAGS["truncated"]
-
-
-def _member(enum: type[_E], label: str, value: str) -> _E:
-    try:
-        return enum(value)
-    except ValueError:
-        raise UsageError(f"{label}={value!r} is not one of {', '.join(enum)}") from None
-
-
-def _silent_kinds(kinds: Mapping[str, bool] | None) -> frozenset[str]:
-    check_type("kinds", kinds, Mapping, "a mapping of kinds to whether they answer")
-    silent = set(map(str, ATTRIBUTION))
-    for kind, answers in (kinds or {}).items():
-        check_text("each of kinds", kind)
-        if str(kind) in ATTRIBUTION and answers:
-            raise UsageError(f"{kind} records are attribution and cannot answer")
-        if not answers:
-            silent.add(str(kind))
-    return frozenset(silent)
