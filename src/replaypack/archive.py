@@ -34,10 +34,19 @@ from .errors import (
     UsageError,
 )
 from .format.digests import digest
-from .format.manifest import Content, Manifest, Policy, check_metadata, encode_manifest, parse_manifest
+from .format.manifest import (
+    Content,
+    Manifest,
+    Policy,
+    check_metadata,
+    encode_manifest,
+    match_note,
+    parse_manifest,
+)
 from .format.manifest import Storage as StorageSection
 from .format.names import LATEST, MARKER, check_name, is_name, latest_key, open_key, parse_locator, revision_key
 from .format.versions import CURRENT_VERSION, FORMAT, parse_document
+from .policies.matching import MatchPolicy, MatchSpec
 from .recorder import Recorder
 from .recording import Recording
 from .storage import Storage, open_storage
@@ -55,7 +64,7 @@ CLAIM_EXPIRES = timedelta(hours=24)
 _REVISION_KEY = re.compile(r"recordings/(?P<name>.+)/(?:(?P<revision>\d{8})\.json|latest\.json)")
 #: Revisions behind `latest.json` that a reader tries.
 _MAX_PROBES = 10_000
-_NONE_POLICY = Policy(name="none", version=1)
+_NO_REDACTION = Policy(name="none", version=1)
 
 
 class Archive:
@@ -104,15 +113,19 @@ class Archive:
         expect_digest: str | None = None,
         expect_manifest: str | None = None,
         cache_bytes: int = 64 << 20,
+        match: MatchSpec = None,
     ) -> Recording:
         """Open a recording: one GET, of ``latest.json`` or of the revision named.
 
         ``fresh`` looks for revisions newer than ``latest.json`` says (always so on a local disk).
-        ``expect_digest`` (content) and ``expect_manifest`` (64 hex digits) must match.
+        ``expect_digest`` (content) and ``expect_manifest`` (64 hex digits) must match. ``match`` overrides the match
+        policy that the recording was made with: its keys are computed anew in memory, with the first lookup, for
+        which every request is read. `repr` says so; `replaypack.audit.rekey` makes it lasting.
 
-        Raises `RecordingNotFoundError`, `FormatError`, `StorageError`.
+        Raises `RecordingNotFoundError`, `FormatError`, `StorageError`, `UsageError`.
         """
         check_name(name)
+        policy = None if match is None else MatchPolicy.of(match)
         check_number("revision", revision, "a number from 1 on", least=1, below=10**8)
         manifest = self._manifest(name, revision, fresh=fresh)
         for label, wanted, is_ in (
@@ -127,7 +140,7 @@ class Archive:
         refresh: Callable[[], Manifest] | None = None
         if revision is None:
             refresh = lambda: self._manifest(name, None, fresh=True)  # noqa: E731
-        return Recording(self.storage, name, manifest, refresh=refresh, cache_bytes=cache_bytes)
+        return Recording(self.storage, name, manifest, refresh=refresh, cache_bytes=cache_bytes, match=policy)
 
     async def aopen(self, name: str, revision: int | None = None, **options: Any) -> Recording:
         """`open`, without blocking the event loop."""
@@ -274,6 +287,7 @@ class Archive:
         if_exists: Literal["error", "append", "replace"] = "error",
         metadata: Mapping[str, Any] | None = None,
         base: str | Sequence[str] | None = None,
+        match: MatchSpec = None,
         recorded_by: str | None = None,
         sync: Literal["flush", "record"] = "flush",
         flush_interval: float | None = 5.0,
@@ -283,7 +297,9 @@ class Archive:
 
         ``if_exists``: ``"error"``, ``"append"`` (readers see the old content until the first flush) or
         ``"replace"`` (until the seal). ``metadata`` are JSON values noted in the manifest. ``base`` names
-        recordings of this archive whose bytes may be reused. ``sync="record"`` syncs the journal to the disk
+        recordings of this archive whose bytes may be reused. ``match`` says what of an identity does not count for
+        its key: the name of a ready-made match policy (``"uuids"``), several, or a `MatchPolicy`; it stands in the
+        manifest, and an append goes on with the one that is there. ``sync="record"`` syncs the journal to the disk
         with every record instead of every flush. ``flush_interval`` (seconds) is the time to the first
         publication in the background, which doubles up to five minutes; None publishes only on `flush`.
 
@@ -303,6 +319,7 @@ class Archive:
             raise UsageError(f"flush_interval is seconds, more than 0, or None, not {flush_interval!r}")
         check_type("metadata", metadata, Mapping, "a mapping")
         check_text("recorded_by", recorded_by)
+        MatchPolicy.of(match)
         check_name(name)
         plain_metadata = dict(metadata or {})
         check_metadata(plain_metadata)
@@ -320,7 +337,9 @@ class Archive:
                 )
             mode, old = if_exists, newest
         base_manifest = old if mode == "append" else None
-        template = self._template(plain_metadata, recorded_by, base_manifest)
+        if base_manifest is not None:
+            _refuse_other_match(match, base_manifest, f"{self.url}#{name}")
+        template = self._template(plain_metadata, recorded_by, MatchPolicy.of(match), base_manifest)
         writer = new_id(8)
         seed = self._seed(base, base_manifest, name)
         base_packs = Index(base_manifest, PackReader(self.storage), Cache(0)).packs if base_manifest else []
@@ -363,7 +382,9 @@ class Archive:
 
         return ReplaySession(mode, self, name, **options)
 
-    def _template(self, metadata: dict[str, Any], recorded_by: str | None, base: Manifest | None) -> Content:
+    def _template(
+        self, metadata: dict[str, Any], recorded_by: str | None, match: MatchPolicy, base: Manifest | None
+    ) -> Content:
         by = recorded_by or f"replaypack {__version__}"
         if base is not None:
             return msgspec.structs.replace(
@@ -379,8 +400,8 @@ class Archive:
             started=now_rfc3339(),
             metadata=metadata,
             recorded_by=by,
-            match=_NONE_POLICY,
-            redaction=_NONE_POLICY,
+            match=match_note(match),
+            redaction=_NO_REDACTION,
             records=0,
             counts={},
             merkle_root=digest(b"").hex(),
@@ -544,6 +565,15 @@ class Archive:
             self.storage.delete(key)
 
 
+def _refuse_other_match(match: MatchSpec, base: Manifest, where: str) -> None:
+    """Raise `UsageError` where an append asks for other keys than the recording has."""
+    if match is not None and MatchPolicy.of(match) != base.match:
+        raise UsageError(
+            f"{where} has keys of match policy {base.match}; those of an append cannot be of {MatchPolicy.of(match)}",
+            hint="leave match out, or compute all keys anew first: replaypack rekey",
+        )
+
+
 def _misplaced(key: str, manifest: Manifest) -> FormatError:
     return FormatError(f"it is the manifest of revision {manifest.storage.revision}", where=key)
 
@@ -554,8 +584,9 @@ def open(
     fresh: bool = False,
     expect_digest: str | None = None,
     expect_manifest: str | None = None,
+    match: MatchSpec = None,
 ) -> Recording:
-    """Open a recording by its locator, ``URL#name`` or ``URL#name@revision``.
+    """Open a recording by its locator, ``URL#name`` or ``URL#name@revision``; the rest is as in `Archive.open`.
 
     Raises `InvalidLocatorError`, `InvalidNameError`, and what `Archive.open` raises.
     """
@@ -563,7 +594,12 @@ def open(
     archive = Archive(at.url, storage_options)
     try:
         recording = archive.open(
-            at.name, at.revision, fresh=fresh, expect_digest=expect_digest, expect_manifest=expect_manifest
+            at.name,
+            at.revision,
+            fresh=fresh,
+            expect_digest=expect_digest,
+            expect_manifest=expect_manifest,
+            match=match,
         )
     except BaseException:
         archive.close()
@@ -578,6 +614,7 @@ async def aopen(
     fresh: bool = False,
     expect_digest: str | None = None,
     expect_manifest: str | None = None,
+    match: MatchSpec = None,
 ) -> Recording:
     """`open`, without blocking the event loop."""
-    return await in_thread(open, locator, storage_options, fresh, expect_digest, expect_manifest)
+    return await in_thread(open, locator, storage_options, fresh, expect_digest, expect_manifest, match)

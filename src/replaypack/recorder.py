@@ -29,12 +29,13 @@ from .errors import (
     UsageError,
 )
 from .format.journal import JOURNAL_VERSION, JournalHead, encode_record
-from .format.manifest import Manifest, State, error_note
+from .format.manifest import Manifest, State, error_note, match_policy
 from .format.merkle import leaf_hash
 from .format.recipe import encode_ops
 from .format.record_frame import Entry, stored_row
 from .format.row import Row, discriminator, encode_row
 from .format.table import INLINE_SPACE, BlobEntry, pack_blob, pack_key
+from .policies.matching import MatchPolicy
 from .values import ABSENT
 
 __all__ = ["Recorder"]
@@ -63,6 +64,7 @@ class Recorder:
         flush_interval: float | None = 5.0,
     ) -> None:
         self._publisher = publisher
+        self._match = match_policy(publisher.template.match)
         self._tree = progress.tree
         self._counts = progress.counts
         self._inlines = progress.inlines
@@ -115,6 +117,18 @@ class Recorder:
         return f"{self._publisher.storage.url}#{self.name}"
 
     @property
+    def match(self) -> MatchPolicy:
+        """The match policy that keys are computed with."""
+        return self._match
+
+    def key_of(self, kind: str, identity: object) -> bytes:
+        """The key (32 bytes) that `append` gives a call, its match policy applied.
+
+        Raises `CanonicalizationError` with the path.
+        """
+        return self._match.key(kind, identity)
+
+    @property
     def count(self) -> int:
         """Records appended so far, those of the recording it continues included."""
         return self._tree.count
@@ -145,7 +159,7 @@ class Recorder:
         Key and request are those of the arguments as they are now, whatever the callee does to them. Nothing is
         written. Raises as `append` does.
         """
-        return prepare_call(kind, identity, key, name, request, self._histories)
+        return prepare_call(kind, identity, key, name, request, self._histories, self._match)
 
     def append(
         self,
@@ -193,7 +207,7 @@ class Recorder:
         if key_scheme is not None:
             check_text("key_scheme", key_scheme)
         if call is None:
-            call = prepare_call(kind, identity, key, name, request, self._histories)
+            call = prepare_call(kind, identity, key, name, request, self._histories, self._match)
         elif kind or name is not None or key is not None or identity is not ABSENT or request is not ABSENT:
             raise UsageError("a prepared call has its kind, name, key, identity and request already")
         prepared = prepare(call, response, error, scope, status, flags, attributes)

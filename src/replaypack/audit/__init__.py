@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ._faults import FAULTS, LEVELS, Fault, Level, Progress
+from .rekey import Rekeyed, rekey
 from .verify import verify_archive, verify_recording, verify_revisions
 
 __all__ = [
@@ -11,6 +12,8 @@ __all__ = [
     "Fault",
     "Level",
     "Progress",
+    "Rekeyed",
+    "rekey",
     "verify_archive",
     "verify_recording",
     "verify_revisions",

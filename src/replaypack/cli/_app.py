@@ -18,7 +18,7 @@ from typer.core import TyperGroup
 from replaypack import __version__
 from replaypack.errors import ReplaypackError
 
-from . import cat, explain, interchange, log, ls, recover, rm, show, verify
+from . import cat, explain, interchange, log, ls, recover, rekey, rm, show, verify
 from ._output import error_object, exit_code, print_error, silence
 from ._text import dump_json, escape
 
@@ -88,6 +88,7 @@ app.command("explain")(explain.explain)
 app.command("import")(interchange.import_)
 app.command("export")(interchange.export)
 app.command("recover")(recover.recover)
+app.command("rekey")(rekey.rekey)
 app.command("rm")(rm.rm)
 
 

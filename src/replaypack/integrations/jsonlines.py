@@ -16,8 +16,9 @@ import msgspec
 
 from replaypack._plain import on_fresh_stack
 from replaypack.archive import Archive
-from replaypack.errors import ExportError, ImportFormatError, StorageError, UsageError
+from replaypack.errors import ExportError, FormatError, ImportFormatError, StorageError, UsageError
 from replaypack.format.manifest import error_note
+from replaypack.policies.matching import MatchPolicy
 from replaypack.recorder import Recorder
 from replaypack.recording import Record, Recording
 from replaypack.tagged import jsonable, load_json
@@ -77,6 +78,7 @@ class JsonLines:
             if head is not None:
                 options["metadata"] = {**head.metadata, **(options.get("metadata") or {})}
                 options.setdefault("recorded_by", head.recorded_by)
+                options.setdefault("match", head.match)
                 reader.strict = True
             recorder = archive.recorder(recording, **options)
             try:
@@ -190,7 +192,7 @@ def _members(record: Record) -> dict[str, Any]:
         if text is not None:
             result[member] = text
     if record.key_scheme != "identity":
-        result["key"] = record.key.hex()
+        result["key"] = record.row.key.hex()
         result["key_scheme"] = record.key_scheme
     if row.identity is not None:
         result["identity"] = record.identity
@@ -243,6 +245,10 @@ def _head(line: bytes, where: str) -> _Head | None:
         found = msgspec.convert(head, _Head)
     except msgspec.ValidationError as error:
         raise ImportFormatError(f"{where} does not describe a recording: {error}") from None
-    if found.match.get("name") != "none" or found.redaction.get("name") != "none":
-        raise ImportFormatError(f"{where} names a match or redaction policy, which cannot be imported yet")
+    if found.redaction.get("name") != "none":
+        raise ImportFormatError(f"{where} names a redaction policy, which cannot be imported yet")
+    try:
+        MatchPolicy.from_data(found.match)
+    except FormatError as error:
+        raise ImportFormatError(f"{where}: {error.detail}", hint=error.hint) from None
     return found
