@@ -291,6 +291,7 @@ class Archive:
         recorded_by: str | None = None,
         sync: Literal["flush", "record"] = "flush",
         flush_interval: float | None = 5.0,
+        on_error: Literal["incomplete", "discard"] = "incomplete",
         level: int = 6,
     ) -> Recorder:
         """Claim ``name`` and return a `Recorder` for it.
@@ -302,6 +303,8 @@ class Archive:
         manifest, and an append goes on with the one that is there. ``sync="record"`` syncs the journal to the disk
         with every record instead of every flush. ``flush_interval`` (seconds) is the time to the first
         publication in the background, which doubles up to five minutes; None publishes only on `flush`.
+        ``on_error="discard"`` leaves things as they were where an exception ends the ``with`` block, instead of
+        sealing what there is as ``incomplete``.
 
         What a recorder that died left of this name is finished first (``append``, ``replace``), or reported
         (``error``).
@@ -314,6 +317,8 @@ class Archive:
             raise UsageError(f"zstd has levels 1 to 22, not {level}")
         if sync not in ("flush", "record"):
             raise UsageError(f"sync={sync!r} is not 'flush' or 'record'")
+        if on_error not in ("incomplete", "discard"):
+            raise UsageError(f"on_error={on_error!r} is not 'incomplete' or 'discard'")
         check_type("flush_interval", flush_interval, (int, float), "seconds, or None")
         if flush_interval is not None and not 0 < flush_interval < 1 << 31:
             raise UsageError(f"flush_interval is seconds, more than 0, or None, not {flush_interval!r}")
@@ -362,6 +367,7 @@ class Archive:
             progress=progress_of(base_manifest),
             sync=sync,
             flush_interval=flush_interval,
+            on_error=on_error,
             seed=seed,
         )
         try:

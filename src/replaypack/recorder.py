@@ -50,7 +50,8 @@ class Recorder:
     """Writes one recording. Made by `Archive.recorder`; a context manager.
 
     Leaving the ``with`` block seals the recording; leaving it by an exception seals it as ``incomplete`` with the
-    error noted, and the exception goes on. `append` may be called from any thread and from asyncio tasks.
+    error noted (or leaves no trace of it, see `Archive.recorder`), and the exception goes on. `append` may be called
+    from any thread and from asyncio tasks.
     Compression and upload happen in a background thread.
     """
 
@@ -62,8 +63,10 @@ class Recorder:
         seed: Seed,
         sync: Literal["flush", "record"] = "flush",
         flush_interval: float | None = 5.0,
+        on_error: Literal["incomplete", "discard"] = "incomplete",
     ) -> None:
         self._publisher = publisher
+        self._on_error = on_error
         self._match = match_policy(publisher.template.match)
         self._tree = progress.tree
         self._counts = progress.counts
@@ -443,6 +446,8 @@ class Recorder:
         try:
             if error is None:
                 self.seal()
+            elif self._on_error == "discard":
+                self.discard()
             else:
                 self._finish("incomplete", error_note(describe_error(error, trace=trace)))
         except ReplaypackError as problem:

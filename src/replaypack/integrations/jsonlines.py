@@ -16,10 +16,9 @@ import msgspec
 
 from replaypack._plain import on_fresh_stack
 from replaypack.archive import Archive
-from replaypack.errors import ExportError, FormatError, ImportFormatError, StorageError, UsageError
+from replaypack.errors import ExportError, FormatError, ImportFormatError, UsageError
 from replaypack.format.manifest import error_note
 from replaypack.policies.matching import MatchPolicy
-from replaypack.recorder import Recorder
 from replaypack.recording import Record, Recording
 from replaypack.tagged import jsonable, load_json
 
@@ -80,8 +79,7 @@ class JsonLines:
                 options.setdefault("recorded_by", head.recorded_by)
                 options.setdefault("match", head.match)
                 reader.strict = True
-            recorder = archive.recorder(recording, **options)
-            try:
+            with archive.recorder(recording, on_error="discard", **options) as recorder:
                 before = recorder.count
                 if head is None:
                     reader.append(recorder, *first)
@@ -99,11 +97,6 @@ class JsonLines:
                     manifest = recorder._finish("incomplete", error_note(head.error or {}) or None)
                 else:
                     manifest = recorder.seal()
-            except BaseException as error:
-                _discard(recorder, error)
-                raise
-            finally:
-                recorder.close()
         if head is not None and head.state == "open":
             reader.note("the recording was still being written when it was exported")
         if head is not None and not before and manifest.content.merkle_root != head.merkle_root:
@@ -137,13 +130,6 @@ class JsonLines:
             if standard:
                 file.flush()
         return Summary(self.name, count)
-
-
-def _discard(recorder: Recorder, error: BaseException) -> None:
-    try:
-        recorder.discard()
-    except StorageError as problem:
-        error.add_note(f"replaypack: the name stays claimed: {problem}")
 
 
 # Writing
