@@ -195,8 +195,9 @@ class ArchivedReplayStore(ReplayStore):
                         # Only what is more specific than this goes before it.
                         del rungs[number:]
                         break
-        record = self._recording.latest(_digest(self._recording, key.outer), [_scope(rung) for rung in rungs]) if rungs else None
-        return fresh if record is None else pair_of(record, self._recording, key.outer)
+        recording = self._recording
+        record = recording.latest(_digest(recording, key.outer), [_scope(rung) for rung in rungs]) if rungs else None
+        return fresh if record is None else pair_of(record, recording, key.outer)
 
     def _has(self, key: ReplayKey) -> bool:
         return key.outer in self._fresh or self._recording.count(KIND, _identity(key.outer)) > 0
