@@ -9,12 +9,15 @@ import random
 import string
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from replaypack._plain import survey
 from replaypack.canonical import key_digest
+from replaypack.policies.matching import MatchPolicy
+from replaypack.policies.ready import READY_MADE
 from replaypack.values import decode, encode, encode_pieces
 
 ROUNDS = 400
@@ -79,6 +82,8 @@ def main() -> None:
         "name": "search",
         "arguments": {"query": "x", "limit": 5, "site": "example.org", "safe": True, "page": None},
     }
+    policies = {name: MatchPolicy.of(name) for name in READY_MADE if name != "none"}
+    policies["all"] = MatchPolicy.of(list(policies.values()))
     encoded = encode(warm)
     census = survey(warm)
     json = msgspec.json.Encoder().encode
@@ -92,6 +97,7 @@ def main() -> None:
         "key_digest, a schema with 0.0": lambda: key_digest("model", deep),
         "key_digest, an image as bytes": lambda: key_digest("model", image),
         "key_digest, census given": lambda: key_digest("model", warm, census=census),
+        **{f"key by match policy {name}": partial(policy.key, "model", warm) for name, policy in policies.items()},
         "encode": lambda: encode(warm),
         "encode_pieces": lambda: encode_pieces(warm),
         "encode_pieces, census given": lambda: encode_pieces(warm, census=census),
@@ -101,6 +107,7 @@ def main() -> None:
     small: dict[str, Callable[[], object]] = {
         "tool call: msgspec.json.encode": lambda: json(call),
         "tool call: key_digest": lambda: key_digest("tool", call),
+        "tool call: key by all policies": partial(policies["all"].key, "tool", call),
         "tool call: encode": lambda: encode(call),
         "tool call: encode_pieces": lambda: encode_pieces(call),
     }
@@ -110,6 +117,11 @@ def main() -> None:
     print(f"request: {len(json(warm))} bytes of JSON, {len(warm['messages'])} messages, {len(pieces)} pieces")
     for name, seconds in best.items():
         print(f"{name:32} {seconds * 1e6:9.1f} us   {seconds / base:5.2f} x json   {seconds / packed:5.2f} x msgpack")
+    print("match policy all, over text that nearly matches everywhere:")
+    for kilobytes in (256, 512, 1024):
+        text = ("2025-06-15T15:06:40.123456789012x 12345678-1234-1234-1234-12345678901 " * 15000)[: kilobytes << 10]
+        [seconds] = measure({"": partial(policies["all"].key, "tool", text)}, 5).values()
+        print(f"{kilobytes:5} KB {seconds * 1e3:9.1f} ms   {seconds * 1e6 / kilobytes:5.0f} us/KB")
 
 
 if __name__ == "__main__":

@@ -24,6 +24,8 @@ from replaypack.format.row import Row, discriminator, encode_row, parse_row
 from replaypack.format.table import KEYS, TABLES, FrameRef, KeyPage, Location, key_page, transpose
 from replaypack.format.varint import read_uvarint, uvarint
 from replaypack.policies._names import NameRules, words
+from replaypack.policies.matching import MatchPolicy
+from replaypack.policies.patterns import PatternError, compile_pattern
 from replaypack.policies.redaction import Redactor
 
 TINY = Path(__file__).parent.parent / "spec" / "vectors" / "valid" / "archive" / "tiny"
@@ -207,10 +209,32 @@ def lookup_in_tiny(claim: Claim) -> None:
         assert found.response == claim["answer"]
 
 
+def key_by_policy(claim: Claim) -> None:
+    kind, identity = claim["key_by_policy"]
+    policy = MatchPolicy.from_data(claim["policy"])
+    assert canonical_json([kind, policy.apply(kind, identity)]).decode() == claim["canonical"]
+    assert policy.key(kind, identity).hex() == claim["is"]
+
+
+def pattern_finds(claim: Claim) -> None:
+    found = compile_pattern(claim["pattern_finds"]).search.finditer(claim["in"])
+    assert [match[0] for match in found] == claim["is"]
+
+
+def pattern_refused(claim: Claim) -> None:
+    with pytest.raises(PatternError):
+        compile_pattern(claim["pattern_refused"])
+
+
+def ready_made(claim: Claim) -> None:
+    assert MatchPolicy.of(claim["ready_made"]).to_data() == claim["policy"]
+
+
 CLAIMS = (
     base64_of,
     digest_of,
     discriminator_of,
+    key_by_policy,
     locator_of,
     lookup_in_tiny,
     redact,
@@ -221,6 +245,9 @@ CLAIMS = (
     name_refused,
     pack_of,
     page_of,
+    pattern_finds,
+    pattern_refused,
+    ready_made,
     recipe_of,
     record_frame,
     row_of,

@@ -53,7 +53,7 @@ def test_schemas_accept_the_archive() -> None:
 BEYOND_SCHEMA = (
     "changed byte|white space|number in another form|counts that do not|records without|edge that does not|"
     "another Merkle|packs here and in|segment of a pack|begins elsewhere|of other records|inline bytes behind|"
-    "fewer keys|more record frames|root that is no|root cut off"
+    "fewer keys|more record frames|root that is no|root cut off|pattern that is none"
 )
 
 

@@ -15,6 +15,7 @@ import pytest
 import zstandard
 
 from replaypack import Archive, Recording
+from replaypack.canonical import canonical_json
 from replaypack.errors import FormatError, ReplaypackError
 from replaypack.format import names
 from replaypack.format.base64 import decode_base64, encode_base64
@@ -30,6 +31,8 @@ from replaypack.format.row import BlobRef, discriminator, encode_row, parse_row
 from replaypack.format.table import KEYS, TABLES, KeyPage, Root, key_page, parse_page, transpose, unpack_key
 from replaypack.format.varint import read_uvarint, uvarint
 from replaypack.format.versions import parse_document
+from replaypack.policies.matching import MatchPolicy
+from replaypack.policies.patterns import compile_pattern
 from replaypack.storage import MemoryStorage
 from replaypack.values import decode, encode
 
@@ -173,6 +176,19 @@ def test_merkle(case: dict[str, Any]) -> None:
     assert merkle_root(leaves).hex() == case["root"]
     tree = MerkleTree(len(leaves), [bytes.fromhex(node) for node in case["edge"]])
     assert tree.root.hex() == case["root"]
+
+
+@pytest.mark.parametrize("case", cases("valid", "match"))
+def test_match(case: dict[str, Any]) -> None:
+    if "pattern" in case:
+        pattern = compile_pattern(case["pattern"])
+        assert [list(found.span()) for found in pattern.search.finditer(case["text"])] == case["finds"]
+        assert (pattern.whole.fullmatch(case["text"]) is not None) is case["whole"]
+        return
+    policy, identity = MatchPolicy.from_data(case["policy"]), decode(hexed(case, "identity_msgpack"))
+    assert policy.to_data() == case["policy"]
+    assert canonical_json([case["kind"], policy.apply(case["kind"], identity)]).decode() == case["canonical"]
+    assert policy.key(case["kind"], identity).hex() == case["key"]
 
 
 @pytest.mark.parametrize("case", cases("valid", "manifest"))
@@ -328,6 +344,13 @@ def test_tables_refused(case: dict[str, Any]) -> None:
 def test_merkle_refused(case: dict[str, Any]) -> None:
     with refused(case["error"]):
         MerkleTree(case["count"], [bytes.fromhex(node) for node in case["edge"]])
+
+
+@pytest.mark.parametrize("case", cases("invalid", "match"))
+def test_match_refused(case: dict[str, Any]) -> None:
+    rule = {"rule": "replace", "pattern": case.get("pattern"), "with": ""}
+    with refused(case["error"]):
+        MatchPolicy.from_data(case.get("policy", {"name": "x", "version": 1, "rules": [rule]}))
 
 
 @pytest.mark.parametrize("case", cases("invalid", "manifest"))

@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import rpk
 import rpk_archive
+import rpk_match
 import rpk_redaction
 from rpk import Refused, digest, need
 
@@ -133,6 +134,20 @@ def merkle(case: Case) -> None:
         same(rpk.merkle(leaves).hex(), case["root"])
     count = len(case["rows"]) if "rows" in case else case["count"]
     same(rpk.root_of_edge(count, [bytes.fromhex(node) for node in case["edge"]]).hex(), case.get("root"))
+
+
+def match(case: Case) -> None:
+    if "pattern" in case:
+        pattern = rpk_match.parse_pattern(case["pattern"])
+        same([list(span) for span in rpk_match.matches(pattern, case["text"])], case["finds"])
+        ends = [rpk_match.match_at(elements, case["text"], 0) for elements in pattern]
+        same(len(case["text"]) in ends, case["whole"])
+        return
+    policy = case["policy"]
+    rpk_match.check_policy(policy)
+    identity = rpk.unpack(data(case, "identity_msgpack"))
+    same(rpk.canonical([case["kind"], rpk_match.applied(policy, case["kind"], identity)]), case["canonical"])
+    same(rpk_match.key_of(policy, case["kind"], identity).hex(), case["key"])
 
 
 def manifest(case: Case) -> None:
@@ -269,12 +284,12 @@ def archive(case: Case) -> None:
         if fields[4] == "identity":
             encoding, raw = blobs["identity"] or blobs["request"]
             identity = rpk.unpack(raw) if encoding == 1 else raw.decode() if encoding == 2 else raw
-            same(rpk.key_of(fields[1], identity).hex(), fields[3].hex())
+            same(recording.key_of(fields[1], identity).hex(), fields[3].hex())
     same(rpk.merkle(leaves).hex(), recording.manifest["content"]["merkle_root"])
     same(dict(counts), recording.manifest["content"]["counts"])
     same(len(leaves), case["records"])
     for lookup in case["lookups"]:
-        key = rpk.key_of(lookup["kind"], rpk.unpack(bytes.fromhex(lookup["identity_msgpack"])))
+        key = recording.key_of(lookup["kind"], rpk.unpack(bytes.fromhex(lookup["identity_msgpack"])))
         row = recording.lookup(key, lookup["scope"], lookup["nth"])
         same(None if row is None else row[0], lookup["seq"])
 
@@ -305,6 +320,7 @@ FEATURES: dict[str, Callable[[Case], None]] = {
     "frames": frames,
     "journal": journal,
     "manifest": manifest,
+    "match": match,
     "merkle": merkle,
     "names": names,
     "packs": packs,

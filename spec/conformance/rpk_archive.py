@@ -27,6 +27,7 @@ from rpk import (
     root_of_edge,
     split_records,
 )
+from rpk_match import check_policy, key_of
 
 # 06 Manifests
 
@@ -37,7 +38,7 @@ STORAGE = (
     "cause checkpoint claim created inlines literals merkle_edge pack_pages packs previous revision segments "
     "tombstones withheld writer".split()
 )
-CAUSES = "append checkpoint claim compact copy import migrate purge recover replace seal".split()
+CAUSES = "append checkpoint claim compact copy import migrate purge recover rekey replace seal".split()
 DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
@@ -86,7 +87,7 @@ def parse_manifest(data: bytes) -> dict[str, Any]:
     need(content["state"] in ("open", "sealed", "incomplete") and is_time(content["started"]), "state, start")
     need(all(content[n] is None or hexdigits(content[n], 32) for n in ("extends", "derived_from")), "references")
     need(isinstance(content["metadata"], dict) and isinstance(content["recorded_by"], str), "metadata")
-    members(content["match"], ["name", "version"])
+    check_policy(content["match"])
     redaction = content["redaction"]
     members(redaction, [*("name", "version"), *(["rules"] if "rules" in redaction else [])])
     need("rules" not in redaction or redaction["name"].startswith("x-"), "rules of a policy that is not private")
@@ -246,6 +247,9 @@ class Recording:
         if inline is not None and fields[15]:
             found["response"] = (fields[15], inline)
         return found
+
+    def key_of(self, kind: str, identity: Any) -> bytes:
+        return key_of(self.manifest["content"]["match"], kind, identity)
 
     def lookup(self, key: bytes, scope: str | None, nth: int) -> list[Any] | None:
         """The row that answers: of the scope, or without one where the scope has none of this key."""

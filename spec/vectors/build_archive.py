@@ -20,9 +20,10 @@ from build_valid import noise
 import replaypack._write.publish as publish
 import replaypack.archive as archive_module
 from replaypack import ABSENT, Archive, values
+from replaypack.policies.matching import ignore
 
 WHERE = "valid/archive/tiny"
-NAMES = ("first", "live", "appended", "failed", "second", "paged", "many")
+NAMES = ("first", "live", "appended", "failed", "second", "paged", "many", "matched")
 #: Records of ``many``: more than a page of keys holds.
 MANY = 2300
 
@@ -155,6 +156,10 @@ def _fill(root: str) -> None:
                 start=0,
                 scope="s" if number % 7 == 0 else None,
             )
+    with archive.recorder("matched", match=["uuids", ignore("/**/trace")], **options) as recorder:
+        for number in range(3):
+            call = {"id": f"123e4567-e89b-12d3-a456-42661417400{number}", "trace": number, "n": number // 2}
+            recorder.append(**at(kind="tool", identity=call, response=number))
 
 
 def build() -> tuple[dict[str, bytes], dict[str, Any]]:

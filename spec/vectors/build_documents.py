@@ -8,15 +8,16 @@ from build_valid import ID, WRITER, Vector, entry, row
 
 from replaypack.format.digests import digest
 from replaypack.format.journal import JournalHead, encode_head, encode_record
-from replaypack.format.manifest import Content, Manifest, PackRef, Policy, Redaction, encode_manifest
+from replaypack.format.manifest import Content, Manifest, Match, PackRef, Redaction, encode_manifest, match_note
 from replaypack.format.manifest import Storage as StorageSection
 from replaypack.format.merkle import MerkleTree, leaf_hash
 from replaypack.format.names import latest_key, open_key, pack_key_of, parse_locator, revision_key
 from replaypack.format.recipe import Range, Run
 from replaypack.format.record_frame import Entry, encode_entry
 from replaypack.format.row import encode_row
+from replaypack.policies.matching import MatchPolicy, ignore
 
-NONE_POLICY = Policy(name="none", version=1)
+NONE_MATCH = Match(name="none", version=1)
 NO_REDACTION = Redaction(name="none", version=1)
 
 
@@ -47,7 +48,7 @@ def empty_manifest(**changes: Any) -> Manifest:
         "started": "2025-06-15T15:06:40.123456789Z",
         "metadata": {},
         "recorded_by": "spec 1",
-        "match": NONE_POLICY,
+        "match": NONE_MATCH,
         "redaction": NO_REDACTION,
         "records": 0,
         "counts": {},
@@ -93,6 +94,9 @@ def manifests() -> Vector:
             redaction=Redaction(
                 name="x-acme", version=3, rules={"keep": [], "names": ["employee_id"], "prefixes": ["acme-"]}
             )
+        ),
+        "a match policy": empty_manifest(
+            match=match_note(MatchPolicy.of(["tool-call-ids", ignore("/**/trace", kinds=["tool"], names=["é"])]))
         ),
         "an incomplete one": empty_manifest(
             state="incomplete",

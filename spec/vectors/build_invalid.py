@@ -6,6 +6,7 @@ import base64
 import struct
 from typing import Any
 
+import build_match
 import msgspec
 from build_archive import DROP, build, manifest_with
 from build_documents import empty_manifest, journal_bytes
@@ -324,6 +325,9 @@ def manifests() -> Vector:
     short = base64.b64encode(base64.b64decode(root)[:-1]).decode()
     page = {"pack": "0" * 64, "offset": 0, "length": 1, "raw": 1, "digest": "0" * 32}
     table = "storage__segments__0__keys"
+    named = {"name": "x", "version": 1}
+    rule = {"rule": "ignore", "at": ["/a"]}
+    put = {"rule": "replace", "pattern": "a", "with": "b"}
     return {
         "about": "Manifests that must be refused. But for the first few their digests are right.",
         "cases": [
@@ -353,6 +357,16 @@ def manifests() -> Vector:
             changed("an unknown cause", storage__cause="magic"),
             changed("a seal that names a claim", storage__cause="seal"),
             changed("a claim without a mode", storage__claim=None),
+            changed("a match policy without rules", content__match={"name": "uuids", "version": 1}),
+            changed("a match policy with an empty list of rules", content__match={**named, "rules": []}),
+            changed("a match policy with another member", content__match={**named, "rules": [rule], "more": 1}),
+            changed("a rule with another member", content__match={**named, "rules": [{**rule, "more": 1}]}),
+            changed("a pattern that is none", content__match={**named, "rules": [{**put, "pattern": "a+"}]}),
+            changed(
+                "a rule of a later version",
+                "format.future_version",
+                content__match={**named, "rules": [{"rule": "round", "digits": 3}]},
+            ),
             changed("an id of 15 bytes", content__id="0" * 30),
             changed("a digest in capitals", content__merkle_root=digest(b"").hex().upper()),
             changed("a month 13", content__started="2025-13-01T00:00:00Z"),
@@ -542,6 +556,8 @@ def vectors() -> dict[str, Vector]:
         "merkle/merkle": merkle(),
         "manifest/manifests": manifests(),
         "manifest/markers": markers(),
+        "match/policies": build_match.refused_policies(),
+        "match/patterns": build_match.refused_patterns(),
         "journal/journals": journals(),
         "names/names": names(),
         "names/locators": locators(),

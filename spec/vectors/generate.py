@@ -18,6 +18,7 @@ for entry in (ROOT / "src", Path(__file__).parent):
 import build_archive  # noqa: E402
 import build_documents  # noqa: E402
 import build_invalid  # noqa: E402
+import build_match  # noqa: E402
 import build_redaction  # noqa: E402
 import build_valid  # noqa: E402
 
@@ -47,6 +48,8 @@ def valid() -> dict[str, dict[str, object]]:
         "merkle/merkle": build_documents.merkle(),
         "manifest/manifests": build_documents.manifests(),
         "manifest/markers": build_documents.markers(),
+        "match/policies": build_match.policies(),
+        "match/patterns": build_match.patterns(),
         "journal/journals": build_documents.journals(),
         "names/names": build_documents.names(),
         "names/locators": build_documents.locators(),

@@ -15,6 +15,7 @@ from .errors import (
     ReplaypackError,
     ReplayPersistenceError,
 )
+from .policies.matching import MatchPolicy
 from .recorder import Recorder
 from .recording import Record, Recording
 from .replay.current import acall, call, current_session, tool
@@ -27,6 +28,7 @@ __all__ = [
     "ABSENT",
     "Archive",
     "BoundaryKind",
+    "MatchPolicy",
     "Record",
     "Recorder",
     "Recording",

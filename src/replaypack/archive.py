@@ -34,10 +34,19 @@ from .errors import (
     UsageError,
 )
 from .format.digests import digest
-from .format.manifest import Content, Manifest, Policy, Redaction, check_metadata, encode_manifest, parse_manifest
+from .format.manifest import (
+    Content,
+    Manifest,
+    Redaction,
+    check_metadata,
+    encode_manifest,
+    match_note,
+    parse_manifest,
+)
 from .format.manifest import Storage as StorageSection
 from .format.names import LATEST, MARKER, check_name, is_name, latest_key, open_key, parse_locator, revision_key
 from .format.versions import CURRENT_VERSION, FORMAT, parse_document
+from .policies.matching import MatchPolicy, MatchSpec
 from .policies.redaction import (
     DEFAULT,
     VALUES_ONLY,
@@ -63,7 +72,6 @@ CLAIM_EXPIRES = timedelta(hours=24)
 _REVISION_KEY = re.compile(r"recordings/(?P<name>.+)/(?:(?P<revision>\d{8})\.json|latest\.json)")
 #: Revisions behind `latest.json` that a reader tries.
 _MAX_PROBES = 10_000
-_NONE_POLICY = Policy(name="none", version=1)
 _NO_REDACTION = Redaction(name="none", version=1)
 
 
@@ -113,17 +121,21 @@ class Archive:
         expect_digest: str | None = None,
         expect_manifest: str | None = None,
         cache_bytes: int = 64 << 20,
+        match: MatchSpec = None,
         secrets: Iterable[str | bytes] = (),
     ) -> Recording:
         """Open a recording: one GET, of ``latest.json`` or of the revision named.
 
         ``fresh`` looks for revisions newer than ``latest.json`` says (always so on a local disk).
-        ``expect_digest`` (content) and ``expect_manifest`` (64 hex digits) must match. ``secrets`` are values that
-        were removed when recording, and are from what is looked up.
+        ``expect_digest`` (content) and ``expect_manifest`` (64 hex digits) must match. ``match`` overrides the match
+        policy that the recording was made with: its keys are computed anew in memory, with the first lookup, for
+        which every request is read. `repr` says so; `replaypack.audit.rekey` makes it lasting. ``secrets`` are
+        values that were removed when recording, and are from what is looked up.
 
-        Raises `RecordingNotFoundError`, `FormatError`, `StorageError`.
+        Raises `RecordingNotFoundError`, `FormatError`, `StorageError`, `UsageError`.
         """
         check_name(name)
+        policy = None if match is None else MatchPolicy.of(match)
         check_number("revision", revision, "a number from 1 on", least=1, below=10**8)
         manifest = self._manifest(name, revision, fresh=fresh)
         for label, wanted, is_ in (
@@ -138,7 +150,15 @@ class Archive:
         refresh: Callable[[], Manifest] | None = None
         if revision is None:
             refresh = lambda: self._manifest(name, None, fresh=True)  # noqa: E731
-        return Recording(self.storage, name, manifest, refresh=refresh, cache_bytes=cache_bytes, secrets=secrets)
+        return Recording(
+            self.storage,
+            name,
+            manifest,
+            refresh=refresh,
+            cache_bytes=cache_bytes,
+            match=policy,
+            secrets=secrets,
+        )
 
     async def aopen(self, name: str, revision: int | None = None, **options: Any) -> Recording:
         """`open`, without blocking the event loop."""
@@ -285,9 +305,11 @@ class Archive:
         if_exists: Literal["error", "append", "replace"] = "error",
         metadata: Mapping[str, Any] | None = None,
         base: str | Sequence[str] | None = None,
+        match: MatchSpec = None,
         recorded_by: str | None = None,
         sync: Literal["flush", "record"] = "flush",
         flush_interval: float | None = 5.0,
+        on_error: Literal["incomplete", "discard"] = "incomplete",
         level: int = 6,
         redact: RedactionPolicy | Literal["default"] | None = "default",
         secrets: Iterable[str | bytes] = (),
@@ -297,9 +319,13 @@ class Archive:
 
         ``if_exists``: ``"error"``, ``"append"`` (readers see the old content until the first flush) or
         ``"replace"`` (until the seal). ``metadata`` are JSON values noted in the manifest. ``base`` names
-        recordings of this archive whose bytes may be reused. ``sync="record"`` syncs the journal to the disk
+        recordings of this archive whose bytes may be reused. ``match`` says what of an identity does not count for
+        its key: the name of a ready-made match policy (``"uuids"``), several, or a `MatchPolicy`; it stands in the
+        manifest, and an append goes on with the one that is there. ``sync="record"`` syncs the journal to the disk
         with every record instead of every flush. ``flush_interval`` (seconds) is the time to the first
         publication in the background, which doubles up to five minutes; None publishes only on `flush`.
+        ``on_error="discard"`` leaves things as they were where an exception ends the ``with`` block, instead of
+        sealing what there is as ``incomplete``.
 
         ``redact`` is the policy by which secrets are removed before anything is hashed or written
         (`docs/redaction.md`); None removes nothing by rule. A recording that is continued keeps its policy.
@@ -318,11 +344,14 @@ class Archive:
             raise UsageError(f"zstd has levels 1 to 22, not {level}")
         if sync not in ("flush", "record"):
             raise UsageError(f"sync={sync!r} is not 'flush' or 'record'")
+        if on_error not in ("incomplete", "discard"):
+            raise UsageError(f"on_error={on_error!r} is not 'incomplete' or 'discard'")
         check_type("flush_interval", flush_interval, (int, float), "seconds, or None")
         if flush_interval is not None and not 0 < flush_interval < 1 << 31:
             raise UsageError(f"flush_interval is seconds, more than 0, or None, not {flush_interval!r}")
         check_type("metadata", metadata, Mapping, "a mapping")
         check_text("recorded_by", recorded_by)
+        MatchPolicy.of(match)
         check_name(name)
         if redact not in ("default", None) and not isinstance(redact, RedactionPolicy):
             raise UsageError("redact is a RedactionPolicy, 'default' or None")
@@ -340,9 +369,11 @@ class Archive:
                 )
             mode, old = if_exists, newest
         base_manifest = old if mode == "append" else None
-        policy = _policy(redact, base_manifest, name)
+        if base_manifest is not None:
+            _refuse_other_match(match, base_manifest, f"{self.url}#{name}")
+        redaction = _policy(redact, base_manifest, name)
         known = known_secrets(secrets, secrets_from_env)
-        redactor = Redactor(policy or VALUES_ONLY, known) if policy is not None or known else None
+        redactor = Redactor(redaction or VALUES_ONLY, known) if redaction is not None or known else None
         plain_metadata = dict(metadata or {})
         if redactor is not None:
             if redactor.redact(name) != name:
@@ -350,7 +381,9 @@ class Archive:
             plain_metadata = redactor.redact(plain_metadata)
             recorded_by = redactor.redact(recorded_by)
         check_metadata(plain_metadata)
-        template = self._template(plain_metadata, recorded_by, base_manifest, policy, bool(known))
+        template = self._template(
+            plain_metadata, recorded_by, MatchPolicy.of(match), base_manifest, redaction, bool(known)
+        )
         writer = new_id(8)
         seed = self._seed(base, base_manifest, name)
         base_packs = Index(base_manifest, PackReader(self.storage), Cache(0)).packs if base_manifest else []
@@ -373,6 +406,7 @@ class Archive:
             progress=progress_of(base_manifest),
             sync=sync,
             flush_interval=flush_interval,
+            on_error=on_error,
             seed=seed,
             redactor=redactor,
         )
@@ -398,6 +432,7 @@ class Archive:
         self,
         metadata: dict[str, Any],
         recorded_by: str | None,
+        match: MatchPolicy,
         base: Manifest | None,
         policy: RedactionPolicy | None,
         secrets: bool,
@@ -417,7 +452,7 @@ class Archive:
             started=now_rfc3339(),
             metadata=metadata,
             recorded_by=by,
-            match=_NONE_POLICY,
+            match=match_note(match),
             redaction=_redaction(policy or (VALUES_ONLY if secrets else None)),
             records=0,
             counts={},
@@ -601,6 +636,15 @@ def _policy(
     )
 
 
+def _refuse_other_match(match: MatchSpec, base: Manifest, where: str) -> None:
+    """Raise `UsageError` where an append asks for other keys than the recording has."""
+    if match is not None and MatchPolicy.of(match) != base.match:
+        raise UsageError(
+            f"{where} has keys of match policy {base.match}; those of an append cannot be of {MatchPolicy.of(match)}",
+            hint="leave match out, or compute all keys anew first: replaypack rekey",
+        )
+
+
 def _misplaced(key: str, manifest: Manifest) -> FormatError:
     return FormatError(f"it is the manifest of revision {manifest.storage.revision}", where=key)
 
@@ -611,9 +655,10 @@ def open(
     fresh: bool = False,
     expect_digest: str | None = None,
     expect_manifest: str | None = None,
+    match: MatchSpec = None,
     secrets: Iterable[str | bytes] = (),
 ) -> Recording:
-    """Open a recording by its locator, ``URL#name`` or ``URL#name@revision``.
+    """Open a recording by its locator, ``URL#name`` or ``URL#name@revision``; the rest is as in `Archive.open`.
 
     Raises `InvalidLocatorError`, `InvalidNameError`, and what `Archive.open` raises.
     """
@@ -626,6 +671,7 @@ def open(
             fresh=fresh,
             expect_digest=expect_digest,
             expect_manifest=expect_manifest,
+            match=match,
             secrets=secrets,
         )
     except BaseException:
@@ -641,7 +687,8 @@ async def aopen(
     fresh: bool = False,
     expect_digest: str | None = None,
     expect_manifest: str | None = None,
+    match: MatchSpec = None,
     secrets: Iterable[str | bytes] = (),
 ) -> Recording:
     """`open`, without blocking the event loop."""
-    return await in_thread(open, locator, storage_options, fresh, expect_digest, expect_manifest, secrets)
+    return await in_thread(open, locator, storage_options, fresh, expect_digest, expect_manifest, match, secrets)

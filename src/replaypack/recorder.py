@@ -30,12 +30,13 @@ from .errors import (
     UsageError,
 )
 from .format.journal import JOURNAL_VERSION, JournalHead, encode_record
-from .format.manifest import Manifest, State, error_note
+from .format.manifest import Manifest, State, error_note, match_policy
 from .format.merkle import leaf_hash
 from .format.recipe import encode_ops
 from .format.record_frame import Entry, stored_row
 from .format.row import Row, discriminator, encode_row
 from .format.table import INLINE_SPACE, BlobEntry, pack_blob, pack_key
+from .policies.matching import MatchPolicy
 from .policies.redaction import VALUES_ONLY, Redactor
 from .values import ABSENT, decode_payload
 
@@ -55,7 +56,8 @@ class Recorder:
     """Writes one recording. Made by `Archive.recorder`; a context manager.
 
     Leaving the ``with`` block seals the recording; leaving it by an exception seals it as ``incomplete`` with the
-    error noted, and the exception goes on. `append` may be called from any thread and from asyncio tasks.
+    error noted (or leaves no trace of it, see `Archive.recorder`), and the exception goes on. `append` may be called
+    from any thread and from asyncio tasks.
     Compression and upload happen in a background thread.
     """
 
@@ -68,12 +70,15 @@ class Recorder:
         sync: Literal["flush", "record"] = "flush",
         flush_interval: float | None = 5.0,
         redactor: Redactor | None = None,
+        on_error: Literal["incomplete", "discard"] = "incomplete",
     ) -> None:
         self._publisher = publisher
         self._redactor = redactor
         #: How many times a secret was learned.
         self._learned = 0
         self._flush_interval = flush_interval
+        self._on_error = on_error
+        self._match = match_policy(publisher.template.match)
         self._tree = progress.tree
         self._counts = progress.counts
         self._inlines = progress.inlines
@@ -127,6 +132,18 @@ class Recorder:
     def locator(self) -> str:
         """``URL#name``, to open the recording by."""
         return f"{self._publisher.storage.url}#{self.name}"
+
+    @property
+    def match(self) -> MatchPolicy:
+        """The match policy that keys are computed with."""
+        return self._match
+
+    def key_of(self, kind: str, identity: object) -> bytes:
+        """The key (32 bytes) that `append` gives a call, its match policy applied.
+
+        Raises `CanonicalizationError` with the path.
+        """
+        return self._match.key(kind, identity)
 
     @property
     def count(self) -> int:
@@ -246,7 +263,7 @@ class Recorder:
             parts = [kind, identity, key, name, request]
             bits = redact_parts(self._redactor, parts)
             kind, identity, key, name, request = parts  # type: ignore[assignment]
-        call = prepare_call(kind, identity, key, name, request, self._histories)
+        call = prepare_call(kind, identity, key, name, request, self._histories, self._match)
         call.flags, call.learned = bits, learned
         return call
 
@@ -592,6 +609,8 @@ class Recorder:
         try:
             if error is None:
                 self.seal()
+            elif self._on_error == "discard":
+                self.discard()
             else:
                 described = describe_error(error, trace=trace)
                 if self._redactor is not None:

@@ -18,9 +18,9 @@ from ._read.around import frames_around, read_literals
 from ._read.cache import Cache
 from ._read.index import Found, Index
 from ._read.packs import Frame, PackReader
+from ._read.rekeyed import Override
 from ._threads import in_thread
 from ._write.prepare import opaque_key
-from .canonical import key_digest
 from .errors import ConflictError, FormatError, UsageError
 from .format.digests import digest
 from .format.manifest import NEAR_LIMIT, Manifest, Redaction
@@ -28,6 +28,7 @@ from .format.recipe import BLOB_LIMIT, Range, materialise, output_length
 from .format.record_frame import RecordFrame
 from .format.row import FLAGS, STATUSES, BlobRef, Row, discriminator
 from .format.table import FrameEntry
+from .policies.matching import MatchPolicy
 from .policies.redaction import VALUES_ONLY, Redactor, known_secrets, policy_from_manifest
 from .storage import Storage
 from .values import ABSENT, decode_payload
@@ -83,7 +84,8 @@ class Record:
     @property
     def key(self) -> bytes:
         """What it is looked up by (32 bytes)."""
-        return self._row.key
+        override = self._recording._override
+        return self._row.key if override is None else override.key(self._row.seq)
 
     @property
     def key_scheme(self) -> str:
@@ -206,6 +208,7 @@ class Recording:
         refresh: Callable[[], Manifest] | None = None,
         cache_bytes: int = 64 << 20,
         owns_storage: bool = False,
+        match: MatchPolicy | None = None,
         secrets: Iterable[str | bytes] = (),
     ) -> None:
         self._secrets = known_secrets(secrets)
@@ -222,13 +225,15 @@ class Recording:
         self._manifest = manifest
         self._index = Index(manifest, self._reader, self._cache, self._pages, self._stored)
         self._near_read = False
+        self._override = Override(self, match) if match is not None and match != manifest.match else None
         #: A larger payload (bytes) is read only where it is in proportion to the compressed bytes that it is made of:
         #: an archive is not trusted to fill the memory. Payloads of hundreds of megabytes of zeros need more.
         self.blob_limit = BLOB_LIMIT
 
     def __repr__(self) -> str:
         content = self._manifest.content
-        return f"<Recording {self.locator} {content.state}, {content.records} records>"
+        note = f", match policy overridden: {self.match}" if self.match_overridden else ""
+        return f"<Recording {self.locator} {content.state}, {content.records} records{note}>"
 
     def __enter__(self) -> Self:
         return self
@@ -272,6 +277,16 @@ class Recording:
         return self._manifest
 
     @property
+    def match(self) -> MatchPolicy:
+        """The match policy that calls are looked up with: what of an identity does not count for its key."""
+        return self._manifest.match if self._override is None else self._override.policy
+
+    @property
+    def match_overridden(self) -> bool:
+        """Whether `match` is another policy than the recording was made with, given when it was opened."""
+        return self._override is not None
+
+    @property
     def content_digest(self) -> str:
         """The digest of the logical recording (64 hex digits): what to cite, sign and compare."""
         return self._manifest.content_digest
@@ -308,14 +323,14 @@ class Recording:
         return made[1]
 
     def key_of(self, kind: str, identity: object) -> bytes:
-        """The key (32 bytes) that this recording has for a call: of its identity, redacted as the recording was.
+        """The key (32 bytes) that this recording has for a call: its identity redacted, its match policy applied.
 
         Raises `CanonicalizationError`, and `FormatError` where the policy is one of a newer version.
         """
         redactor = self.redactor
         if redactor is not None:
             kind, identity = redactor.redact(kind), redactor.redact(identity)
-        return key_digest(kind, identity)
+        return self.match.key(kind, identity)
 
     def _key(self, kind: str | None, identity: object, key: str | bytes | None) -> bytes:
         if (identity is ABSENT) == (key is None):
@@ -351,7 +366,7 @@ class Recording:
         return record
 
     def lookup_digest(self, key: bytes, *, scope: str | None = None, nth: int = 0) -> Record | None:
-        """`lookup` by the 32 bytes of the key itself (`key_digest`)."""
+        """`lookup` by the 32 bytes of the key itself (`key_of`)."""
         record = self._find(key, scope, nth)
         if record is not None:
             record.response  # noqa: B018
@@ -371,7 +386,7 @@ class Recording:
             check_number("nth", nth, "a number, counted from 0")
         if scope is not None and (redactor := self.redactor) is not None:
             scope = redactor.redact(scope)
-        if not self._near_read:
+        if not self._near_read and self._override is None:
             self._read_near()
         if scope is None:
             return self._find_in(key, None, nth)[0]
@@ -383,6 +398,8 @@ class Recording:
         return None
 
     def _find_in(self, key: bytes, scope: str | None, nth: int) -> tuple[Record | None, bool]:
+        if self._override is not None:
+            return self._override.find(key, scope, nth)
         prefix = key[:16] + discriminator(scope)
         index = self._index
         if nth == 0:
@@ -419,18 +436,25 @@ class Recording:
         if identity is ABSENT and key is None:
             content = self._manifest.content
             return content.records if kind is None else content.counts.get(kind, 0)
+        wanted = self._key(kind, identity, key)[:16]
+        if self._override is not None:
+            return self._override.count(wanted)
         self._read_near()
-        [found] = self._index.counts([self._key(kind, identity, key)[:16]])
+        [found] = self._index.counts([wanted])
         return found
 
     def count_scoped(self, key: bytes, scope: str | None) -> int:
         """How many records of a key (32 bytes) a scope has, those of other scopes and of none not counted."""
+        if self._override is not None:
+            return self._override.count(key[:16] + discriminator(scope))
         self._read_near()
         [found] = self._index.counts([key[:16] + discriminator(scope)])
         return found
 
     def count_keys(self, keys: Iterable[bytes]) -> list[int]:
         """How many records each of several keys (32 bytes) has, in any scope; asked in one go."""
+        if (override := self._override) is not None:
+            return [override.count(key[:16]) for key in keys]
         self._read_near()
         return self._index.counts([key[:16] for key in keys])
 
@@ -439,12 +463,14 @@ class Recording:
 
         However many scopes: one page of the key table, one record frame, as a `lookup`.
         """
-        self._read_near()
-        found = ladder.latest(self._index, key, scopes)
-        if found is None:
-            return None
-        record = Record(self, found)
-        record.response  # noqa: B018
+        if self._override is not None:
+            record = self._override.latest(key, scopes)
+        else:
+            self._read_near()
+            found = ladder.latest(self._index, key, scopes)
+            record = None if found is None else Record(self, found)
+        if record is not None:
+            record.response  # noqa: B018
         return record
 
     def repeated(self) -> Iterator[list[int]]:
@@ -452,7 +478,7 @@ class Recording:
 
         Reads the key table once, and no record.
         """
-        return ladder.repeated(self._index)
+        return ladder.repeated(self._index) if self._override is None else self._override.repeated()
 
     def record(self, seq: int) -> Record:
         """Return the record with sequence number ``seq``; raises `UsageError` where there is none."""
@@ -482,6 +508,8 @@ class Recording:
 
         They are read in one go.
         """
+        if self._override is not None:
+            return self._override.of_key(key, limit)
         self._read_near()
         wanted: dict[Frame, list[tuple[int, int]]] = {}
         for segment, entry, ref in islice(self._index.entries(key[:16]), limit):

@@ -26,9 +26,10 @@ from replaypack.format.journal import JournalHead, encode_head
 from replaypack.format.manifest import (
     Content,
     Manifest,
+    Match,
     PackRef,
     PageRef,
-    Policy,
+    Redaction,
     Segment,
     TableRef,
     encode_manifest,
@@ -74,7 +75,8 @@ from replaypack.format.table import (
 from replaypack.format.varint import uvarint
 from replaypack.storage import LocalStorage, MemoryStorage
 
-NONE = Policy(name="none", version=1)
+NO_MATCH = Match(name="none", version=1)
+NONE = Redaction(name="none", version=1)
 TIME = "2025-06-15T15:06:40Z"
 MIB = 1 << 20
 KEY = opaque_key("k")
@@ -172,7 +174,7 @@ class Forge:
             tree.add(bytes(32))
         made = Forged(
             Content(
-                id="0" * 32, state="sealed", started=TIME, metadata={}, recorded_by="x", match=NONE, redaction=NONE,
+                id="0" * 32, state="sealed", started=TIME, metadata={}, recorded_by="x", match=NO_MATCH, redaction=NONE,
                 records=count, counts={"k": count}, merkle_root=tree.root.hex(), extends=None, derived_from=None,
                 error=None,
             ),

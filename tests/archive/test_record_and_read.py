@@ -8,7 +8,7 @@ import threading
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -165,6 +165,23 @@ def test_an_exception_seals_as_incomplete_and_goes_on(archive: Archive) -> None:
     assert error is not None
     assert error["type"] == "RuntimeError"
     assert error["message"] == "tool exploded"
+
+
+@pytest.mark.parametrize("if_exists", ["error", "append", "replace"])
+def test_an_exception_discards_where_that_was_asked_for(archive: Archive, if_exists: Literal["append"]) -> None:
+    def explode() -> None:
+        with archive.recorder("run", if_exists=if_exists, on_error="discard") as recorder:
+            recorder.append(kind="tool", identity=1, response=2)
+            raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError, match="no"):
+        explode()
+    assert not list(archive.recordings())
+    with archive.recorder("run", on_error="discard") as recorder:
+        recorder.append(kind="tool", identity=0, response=0)
+    with pytest.raises((RuntimeError, RecordingExistsError)):
+        explode()
+    assert [record.identity for record in archive.open("run").records()] == [0]
 
 
 def test_nothing_is_written_for_what_cannot_be_stored(archive: Archive) -> None:

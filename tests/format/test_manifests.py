@@ -17,9 +17,10 @@ from replaypack.format.manifest import (
     MAX_METADATA,
     Content,
     Manifest,
+    Match,
     PackRef,
     PageRef,
-    Policy,
+    Redaction,
     Segment,
     Storage,
     TableRef,
@@ -38,7 +39,8 @@ from replaypack.format.table import KEYS, RECORDS, TABLES, Location, Root
 
 from .strategies import mutated
 
-NONE = Policy(name="none", version=1)
+NO_MATCH = Match(name="none", version=1)
+NONE = Redaction(name="none", version=1)
 JSON = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(-(2**53), 2**53), st.floats(allow_nan=False), st.text(max_size=5)),
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=5), inner, max_size=3)),
@@ -63,7 +65,7 @@ def manifest(records: int = 3, metadata: dict[str, Any] | None = None, **changes
         started="2025-06-15T15:06:40.5Z",
         metadata=metadata or {},
         recorded_by="test",
-        match=NONE,
+        match=NO_MATCH,
         redaction=NONE,
         records=records,
         counts={"tool": records} if records else {},

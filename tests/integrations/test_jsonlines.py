@@ -72,6 +72,25 @@ def test_what_is_exported_comes_back_the_same(archive: Archive, tmp_path: Path) 
     assert again.read_bytes().split(b"\n", 1)[1] == path.read_bytes().split(b"\n", 1)[1]
 
 
+def test_the_match_policy_comes_back_too(archive: Archive, tmp_path: Path) -> None:
+    uuid = "123e4567-e89b-12d3-a456-42661417400"
+    with archive.recorder("old", match="uuids") as recorder:
+        recorder.append(kind="tool", identity={"id": uuid + "0"}, response=1)
+    path = tmp_path / "out.jsonl"
+    # An overridden policy is the reader's alone: what goes out is the recording as it is.
+    JsonLines().dump(archive.open("old", match="timestamps"), path)
+    load(archive, path)
+    new = archive.open("new")
+    assert rows(new) == rows(archive.open("old"))
+    assert new.match == replaypack.MatchPolicy.of("uuids")
+    assert new.count("tool", {"id": uuid + "1"}) == 1
+    assert list(archive.verify("new")) == []
+    head, line = path.read_text().splitlines()
+    newer = write(tmp_path / "newer.jsonl", head.replace('"renumber"', '"rename"'), line)
+    with pytest.raises(ImportFormatError, match="newer version"):
+        load(archive, newer, "newer")
+
+
 def test_keys_of_another_scheme_are_kept(archive: Archive, tmp_path: Path) -> None:
     with archive.recorder("old") as recorder:
         recorder.append(kind="http", request={"u": 1}, response=1, key_digest=b"k" * 32, key_scheme="http/1")

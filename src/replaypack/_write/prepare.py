@@ -16,6 +16,7 @@ from replaypack.canonical import canonical_json, key_of_canonical
 from replaypack.errors import ReplaypackError, UsageError, ValueEncodingError
 from replaypack.format.digests import digest
 from replaypack.format.row import ABSENT_DIGEST, FLAGS, INLINE_LIMIT, STATUSES, BlobRef
+from replaypack.policies.matching import NONE, MatchPolicy
 from replaypack.values import ABSENT, ENCODING_NONE, payload_pieces
 
 from .histories import Histories
@@ -69,7 +70,13 @@ _ABSENT_RESPONSE = BlobRef(ABSENT_DIGEST, 0, ENCODING_NONE)
 
 
 def prepare_call(
-    kind: str, identity: object, key: str | bytes | None, name: str | None, request: object, histories: Histories
+    kind: str,
+    identity: object,
+    key: str | bytes | None,
+    name: str | None,
+    request: object,
+    histories: Histories,
+    match: MatchPolicy = NONE,
 ) -> PreparedCall:
     """Key and encode a call as it is now: what is done to its arguments afterwards changes neither."""
     if not isinstance(kind, str) or not kind:
@@ -92,13 +99,16 @@ def prepare_call(
     else:
         scheme = "identity"
         census = survey(identity)
-        history = histories.key(kind, census)
-        if history is None:
-            key_bytes = key_of_canonical(kind, canonical_json(identity, census=census))
-            identity_ref, pieces = _blob(identity, "/identity", census)
-        else:
+        history = None if match.rules else histories.key(kind, census)
+        if history is not None:
             key_bytes, items, parts = history
             identity_ref, pieces = _blob(identity, "/identity", census, {id(items): parts})
+        else:
+            if match.rules:
+                key_bytes = match.key(kind, identity, census=census)
+            else:
+                key_bytes = key_of_canonical(kind, canonical_json(identity, census=census))
+            identity_ref, pieces = _blob(identity, "/identity", census)
         if request is ABSENT:
             request_ref, identity_ref = identity_ref, None
             recipes.append(pieces)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ._faults import FAULTS, LEVELS, Fault, Level, Progress
+from .rekey import Rekeyed, rekey
 from .scan import Finding, scan
 from .verify import verify_archive, verify_recording, verify_revisions
 
@@ -13,6 +14,8 @@ __all__ = [
     "Finding",
     "Level",
     "Progress",
+    "Rekeyed",
+    "rekey",
     "scan",
     "verify_archive",
     "verify_recording",

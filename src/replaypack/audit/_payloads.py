@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from blake3 import blake3
 
 from replaypack._read.index import Found, check_proportion
-from replaypack.canonical import key_digest
 from replaypack.errors import CanonicalizationError, FormatError, ObjectMissingError, ObjectTooShortError
 from replaypack.format.base64 import encode_base64
 from replaypack.format.recipe import UNPADDED, URLSAFE, output_length
@@ -63,9 +62,7 @@ class PayloadChecker:
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
         self._unreadable: dict[str, Spans] = {}
-        policy = recording.manifest.content.match
-        #: What another match policy made of an identity is not known here.
-        self._recompute = (policy.name, policy.version) == ("none", 1)
+        self._match = recording.manifest.match
 
     def unreadable(self) -> Iterator[Fault]:
         """Yield which records have payloads that could not be read, one fault for each cause."""
@@ -80,7 +77,7 @@ class PayloadChecker:
                 continue
             where = f"{role} of record {row.seq}"
             # The key of a redacted record is of what was there before.
-            named = row.scheme == "identity" and self._recompute and not row.flags & FLAGS["redacted"]
+            named = row.scheme == "identity" and not row.flags & FLAGS["redacted"]
             is_identity = named and (role == "identity" or (role == "request" and row.identity is None))
             try:
                 if role == "response" and found.inline is not None:
@@ -101,7 +98,7 @@ class PayloadChecker:
                 yield fault("blob.encoding", where, error.detail)
                 continue
             if is_identity:
-                yield from _key_fault(row, value)
+                yield from self._key_fault(row, value)
         if row.scheme == "identity" and row.request is None and row.identity is None:
             yield fault("key.mismatch", f"record {row.seq}", "its key is of an identity, and none is recorded")
 
@@ -147,16 +144,17 @@ class PayloadChecker:
             raise _Mismatch("its bytes do not match the digest in its row")
         return b"".join(kept) if keep else None
 
+    def _key_fault(self, row: Row, identity: object) -> Iterator[Fault]:
+        try:
+            key = self._match.key(row.kind, identity)
+        except CanonicalizationError as error:
+            yield fault("key.mismatch", f"record {row.seq}", f"its identity has no key: {error}")
+            return
+        if key != row.key:
+            yield fault(
+                "key.mismatch", f"record {row.seq}", f"its identity has the key {key.hex()}, not {row.key.hex()}"
+            )
+
 
 class _Mismatch(Exception):
     """A payload that is not what its row says."""
-
-
-def _key_fault(row: Row, identity: object) -> Iterator[Fault]:
-    try:
-        key = key_digest(row.kind, identity)
-    except CanonicalizationError as error:
-        yield fault("key.mismatch", f"record {row.seq}", f"its identity has no key: {error}")
-        return
-    if key != row.key:
-        yield fault("key.mismatch", f"record {row.seq}", f"its identity has the key {key.hex()}, not {row.key.hex()}")

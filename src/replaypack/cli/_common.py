@@ -12,16 +12,18 @@ import typer
 from replaypack.errors import StorageUnsupportedError, UsageError
 
 if TYPE_CHECKING:
-    from replaypack import Archive, Recording
+    from replaypack import Archive, MatchPolicy, Recording
     from replaypack.format.names import Locator
 
 __all__ = [
     "JsonFlag",
     "LocatorArgument",
+    "MatchOption",
     "OptionList",
     "UrlArgument",
     "archive_at",
     "located",
+    "match_of",
     "recording_at",
     "size_of",
     "storage_options",
@@ -42,6 +44,15 @@ OptionList = Annotated[
     ),
 ]
 UrlArgument = Annotated[str, typer.Argument(metavar="URL", help="A directory, s3://…, gs://…, https://…")]
+MatchOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--match",
+        metavar="NAME",
+        help="A match policy: what of a call does not count for its key. A ready-made one (uuids, timestamps, "
+        "tool-call-ids, message-ids, none), or @FILE with one as JSON. Repeatable.",
+    ),
+]
 LocatorArgument = Annotated[str, typer.Argument(metavar="LOCATOR", help="URL#name or URL#name@revision")]
 
 
@@ -101,10 +112,34 @@ def located(locator: str, options: list[str] | None) -> tuple[Archive, Locator]:
     return archive_at(at.url, options), at
 
 
-def recording_at(locator: str, options: list[str] | None, *, fresh: bool = False) -> Recording:
+def match_of(names: list[str] | None) -> MatchPolicy | None:
+    """The match policy of ``--match`` options; None where there are none."""
+    if not names:
+        return None
+    from pathlib import Path
+
+    from replaypack import MatchPolicy
+
+    parts: list[Any] = []
+    for name in names:
+        if not name.startswith("@"):
+            parts += [part.strip() for part in name.split(",")]
+            continue
+        try:
+            parts.append(json.loads(Path(name[1:]).read_text("utf-8")))
+        except (OSError, ValueError) as error:
+            raise UsageError(f"--match {name}: {error}", hint="write a policy as it stands in a manifest") from None
+        if not isinstance(parts[-1], dict):
+            raise UsageError(f"--match {name} holds no match policy", hint="an object with name, version and rules")
+    return MatchPolicy.of(parts)
+
+
+def recording_at(
+    locator: str, options: list[str] | None, *, fresh: bool = False, match: list[str] | None = None
+) -> Recording:
     """The recording that a locator names."""
     archive, at = located(locator, options)
-    recording = archive.open(at.name, at.revision, fresh=fresh)
+    recording = archive.open(at.name, at.revision, fresh=fresh, match=match_of(match))
     recording._owns_storage = True
     return recording
 

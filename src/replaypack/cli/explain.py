@@ -10,7 +10,7 @@ import typer
 
 from replaypack.errors import CanonicalizationError, UsageError
 
-from ._common import JsonFlag, LocatorArgument, OptionList, recording_at
+from ._common import JsonFlag, LocatorArgument, MatchOption, OptionList, recording_at
 from ._output import Output
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def explain(
     played: Annotated[int, typer.Option(min=0, help="How many times the call was answered already.")] = 0,
     near: Annotated[int, typer.Option(min=0, help="Sequence number around which similar calls are searched.")] = 0,
     count: Annotated[int, typer.Option(min=0, help="How many of the nearest calls to show.")] = 3,
+    match: MatchOption = None,
     json: JsonFlag = False,
     option: OptionList = None,
 ) -> None:
@@ -52,7 +53,7 @@ def explain(
         call = call["identity"]
     if kind is None:
         raise UsageError("the kind of the call is not known", hint="add --kind, or write it in the file")
-    with recording_at(locator, option) as recording:
+    with recording_at(locator, option, match=match) as recording:
         frames = _LOCAL_FRAMES if recording._storage.local_path is not None else 16
         try:
             found = explain_call(

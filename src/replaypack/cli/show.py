@@ -11,7 +11,7 @@ import typer
 
 from replaypack.errors import UsageError
 
-from ._common import JsonFlag, LocatorArgument, OptionList, recording_at, size_of
+from ._common import JsonFlag, LocatorArgument, MatchOption, OptionList, recording_at, size_of
 from ._output import Output
 from ._text import dump_json, human_size, jsonable
 
@@ -34,6 +34,7 @@ def show(
     last: Annotated[int | None, typer.Option(min=0, help="Up to this sequence number.")] = None,
     limit: Annotated[int | None, typer.Option(min=0, help="At most so many.")] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on while it is being recorded.")] = False,
+    match: MatchOption = None,
     json: JsonFlag = False,
     option: OptionList = None,
 ) -> None:
@@ -43,7 +44,7 @@ def show(
 
     In a pipe a record is a line without headings: seq, time, kind, name, scope, status, duration in seconds, bytes of
     the request, bytes of the response, key; separated by tabs. A terminal too narrow for them leaves some out, and
-    says which.
+    says which. With --match keys are those of that match policy, computed here.
     """
     from replaypack.format.row import STATUSES
 
@@ -53,7 +54,7 @@ def show(
         if wanted not in STATUSES:
             raise UsageError(f"status {wanted!r} is not one of {', '.join(STATUSES)}")
     low, high = _time("--since", since), _time("--until", until)
-    with recording_at(locator, option) as recording:
+    with recording_at(locator, option, match=match) as recording:
         if not (records or filtered or follow):
             _summary(output, recording)
             return
@@ -98,6 +99,8 @@ def _summary(output: Output, recording: Recording) -> None:
                 "content_digest": recording.content_digest,
                 "manifest_digest": recording.manifest.digest,
                 "merkle_root": content.merkle_root,
+                "match": recording.match.to_data(),
+                "match_overridden": recording.match_overridden,
                 "extends": content.extends,
                 "derived_from": content.derived_from,
                 "revision": storage.revision,
@@ -120,6 +123,7 @@ def _summary(output: Output, recording: Recording) -> None:
         ("records", f"{content.records}" + (f" ({kinds})" if kinds else "")),
         ("started", content.started),
         ("recorded by", content.recorded_by),
+        ("match policy", _match(recording)),
         ("content digest", recording.content_digest),
         ("manifest digest", recording.manifest.digest),
         ("revision", f"{storage.revision} ({storage.cause}), {storage.created}"),
@@ -128,11 +132,19 @@ def _summary(output: Output, recording: Recording) -> None:
     ]
     if content.extends:
         pairs.append(("extends", content.extends))
+    if content.derived_from:
+        pairs.append(("derived from", content.derived_from))
     if content.error:
         pairs.append(("error", f"{content.error.get('type')}: {content.error.get('message')}"))
     for key, value in content.metadata.items():
         pairs.append((f"metadata {key}", value if isinstance(value, str) else dump_json(jsonable(value))))
     output.pairs(pairs)
+
+
+def _match(recording: Recording) -> str:
+    if not recording.match_overridden:
+        return str(recording.match)
+    return f"{recording.match} (overridden here; recorded with {recording.manifest.match})"
 
 
 def describe(record: Record) -> dict[str, Any]:

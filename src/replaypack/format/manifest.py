@@ -17,6 +17,7 @@ import msgspec
 
 from replaypack.canonical import canonical_json
 from replaypack.errors import CanonicalizationError, FormatError
+from replaypack.policies.matching import NONE, MatchPolicy
 
 from .digests import SHORT_SIZE, digest
 from .merkle import MerkleTree
@@ -32,10 +33,10 @@ __all__ = [
     "Cause",
     "Content",
     "Manifest",
+    "Match",
     "Near",
     "PackRef",
     "PageRef",
-    "Policy",
     "Redaction",
     "Segment",
     "State",
@@ -48,6 +49,8 @@ __all__ = [
     "encode_manifest",
     "encode_pack_page",
     "inline_root",
+    "match_note",
+    "match_policy",
     "parse_manifest",
     "parse_pack_page",
     "read_root",
@@ -82,6 +85,7 @@ Cause = Literal[
     "import",
     "recover",
     "migrate",
+    "rekey",
 ]
 
 _HEX32 = re.compile(r"[0-9a-f]{64}")
@@ -94,19 +98,20 @@ class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """Members that the version does not define are refused: extensions come as features or versions."""
 
 
-class Policy(_Strict, frozen=True):
-    """A match policy, by name and version."""
-
-    name: str
-    version: int
-
-
-class Redaction(_Strict, frozen=True, omit_defaults=True):
+class Redaction(_Strict, frozen=True):
     """A redaction policy, by name and version; ``rules`` are what a private one adds to the default."""
 
     name: str
     version: int
     rules: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+
+
+class Match(_Strict, frozen=True):
+    """A match policy as data; `match_policy` makes it one that can be applied. No ``rules``: it ignores nothing."""
+
+    name: str
+    version: int
+    rules: list[dict[str, Any]] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Content(_Strict, frozen=True):
@@ -117,7 +122,7 @@ class Content(_Strict, frozen=True):
     started: str
     metadata: dict[str, Any]
     recorded_by: str
-    match: Policy
+    match: Match
     redaction: Redaction
     records: int
     counts: dict[str, int]
@@ -206,14 +211,24 @@ class Storage(_Strict, frozen=True):
 class Manifest:
     """A parsed and checked manifest. ``digest`` and ``content_digest`` are 64 hex digits."""
 
-    __slots__ = ("content", "content_digest", "digest", "raw", "storage")
+    __slots__ = ("content", "content_digest", "digest", "match", "raw", "storage")
 
-    def __init__(self, content: Content, storage: Storage, raw: bytes, digest_: str, content_digest: str) -> None:
+    def __init__(
+        self,
+        content: Content,
+        storage: Storage,
+        raw: bytes,
+        digest_: str,
+        content_digest: str,
+        match: MatchPolicy | None = None,
+    ) -> None:
         self.content = content
         self.storage = storage
         self.raw = raw
         self.digest = digest_
         self.content_digest = content_digest
+        #: The match policy that its keys are computed with.
+        self.match = match_policy(content.match) if match is None else match
 
     def __repr__(self) -> str:
         c, s = self.content, self.storage
@@ -262,6 +277,24 @@ def encode_manifest(content: Content, storage: Storage) -> Manifest:
     raw = canonical_json({**document, "digest": own})
     content_digest = digest(canonical_json(document["content"])).hex()
     return Manifest(content, storage, raw, own, content_digest)
+
+
+def match_note(policy: MatchPolicy) -> Match:
+    """A match policy as it stands in a manifest."""
+    return msgspec.convert(policy.to_data(), Match)
+
+
+def match_policy(note: Match, *, where: str | None = None) -> MatchPolicy:
+    """The match policy of a manifest.
+
+    Raises `FormatError`: ``future_version`` for a rule that this version does not know, else ``corrupted``.
+    """
+    if note == _MATCH_NONE:
+        return NONE
+    return MatchPolicy.from_data(msgspec.to_builtins(note), where=where)
+
+
+_MATCH_NONE = match_note(NONE)
 
 
 def error_note(described: dict[str, Any]) -> dict[str, Any]:
@@ -329,7 +362,7 @@ def parse_manifest(data: bytes, *, where: str = "manifest") -> Manifest:
     problem = content_problem(content) or _storage_problem(content, storage)
     if problem:
         raise FormatError(problem, where=where)
-    return Manifest(content, storage, data, own, content_digest)
+    return Manifest(content, storage, data, own, content_digest, match_policy(content.match, where=where))
 
 
 def _is_time(text: str) -> bool:

@@ -29,6 +29,7 @@ __all__ = [
     "encode_row",
     "parse_row",
     "parse_stored_row",
+    "with_key",
 ]
 
 #: Encodings of a blob, by number.
@@ -95,6 +96,13 @@ _decoder = msgspec.msgpack.Decoder(Row)
 def encode_row(row: Row) -> bytes:
     """Return the bytes of ``row``, which are hashed and stored and never encoded again."""
     return _encoder.encode(row)
+
+
+def with_key(data: bytes, old: bytes, new: bytes) -> bytes:
+    """The bytes of a row (whole, or as stored) with another key; every other byte stays as it is."""
+    # No text before it can hold the head of the key: C4 20 is no UTF-8.
+    at = data.index(_DIGEST_HEAD + old) + len(_DIGEST_HEAD)
+    return data[:at] + new + data[at + len(new) :]
 
 
 def discriminator(scope: str | None) -> bytes:

@@ -16,9 +16,10 @@ import msgspec
 
 from replaypack._plain import on_fresh_stack
 from replaypack.archive import Archive
-from replaypack.errors import ExportError, ImportFormatError, StorageError, UsageError
+from replaypack.errors import ExportError, FormatError, ImportFormatError, UsageError
 from replaypack.format.manifest import error_note
-from replaypack.recorder import Recorder
+from replaypack.policies.matching import MatchPolicy
+from replaypack.policies.redaction import policy_from_manifest
 from replaypack.recording import Record, Recording
 from replaypack.tagged import jsonable, load_json
 
@@ -77,9 +78,10 @@ class JsonLines:
             if head is not None:
                 options["metadata"] = {**head.metadata, **(options.get("metadata") or {})}
                 options.setdefault("recorded_by", head.recorded_by)
+                options.setdefault("match", head.match)
+                options.setdefault("redact", policy_from_manifest(head.redaction))
                 reader.strict = True
-            recorder = archive.recorder(recording, **options)
-            try:
+            with archive.recorder(recording, on_error="discard", **options) as recorder:
                 before = recorder.count
                 if head is None:
                     reader.append(recorder, *first)
@@ -97,11 +99,6 @@ class JsonLines:
                     manifest = recorder._finish("incomplete", error_note(head.error or {}) or None)
                 else:
                     manifest = recorder.seal()
-            except BaseException as error:
-                _discard(recorder, error)
-                raise
-            finally:
-                recorder.close()
         if head is not None and head.state == "open":
             reader.note("the recording was still being written when it was exported")
         if head is not None and not before and manifest.content.merkle_root != head.merkle_root:
@@ -135,13 +132,6 @@ class JsonLines:
             if standard:
                 file.flush()
         return Summary(self.name, count)
-
-
-def _discard(recorder: Recorder, error: BaseException) -> None:
-    try:
-        recorder.discard()
-    except StorageError as problem:
-        error.add_note(f"replaypack: the name stays claimed: {problem}")
 
 
 # Writing
@@ -190,7 +180,7 @@ def _members(record: Record) -> dict[str, Any]:
         if text is not None:
             result[member] = text
     if record.key_scheme != "identity":
-        result["key"] = record.key.hex()
+        result["key"] = record.row.key.hex()
         result["key_scheme"] = record.key_scheme
     if row.identity is not None:
         result["identity"] = record.identity
@@ -243,6 +233,9 @@ def _head(line: bytes, where: str) -> _Head | None:
         found = msgspec.convert(head, _Head)
     except msgspec.ValidationError as error:
         raise ImportFormatError(f"{where} does not describe a recording: {error}") from None
-    if found.match.get("name") != "none" or found.redaction.get("name") != "none":
-        raise ImportFormatError(f"{where} names a match or redaction policy, which cannot be imported yet")
+    try:
+        policy_from_manifest(found.redaction)
+        MatchPolicy.from_data(found.match)
+    except FormatError as error:
+        raise ImportFormatError(f"{where}: {error.detail}", hint=error.hint) from None
     return found

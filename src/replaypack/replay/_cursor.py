@@ -71,7 +71,7 @@ class Cursor:
             if record is None:
                 break
             answers = self._answers(record)
-            if answers and (record.row.key != key or record.row.scope != scope):
+            if answers and (record.key != key or record.row.scope != scope):
                 break
             if answers:
                 record.response  # noqa: B018 - what cannot be read is not played

@@ -33,7 +33,7 @@ __all__ = ["Source"]
 
 #: What `Archive.recorder` takes that does not say what to do with the name.
 _RECORDER_OPTIONS = frozenset(inspect.signature(Archive.recorder).parameters) - {"self", "name"}
-_OF_THE_FIRST = frozenset({"if_exists", "metadata", "base", "redact"})
+_OF_THE_FIRST = frozenset({"if_exists", "metadata", "base", "match", "redact"})
 
 
 class Source:

@@ -6,6 +6,7 @@ import difflib
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, Literal, TypeAlias
 
@@ -159,8 +160,8 @@ def explain(
     The call is named by ``kind`` and ``identity``, or by the ``key`` (32 bytes, as `Record.key`) and then compared by
     its ``request``. ``played`` records of the key have answered already. ``near`` is the sequence number around which
     similar calls are searched: at most ``frames`` record frames are read in all, in few rounds. ``answers`` says
-    which records can answer. ``normalise`` is the match policy: it is applied to both sides before they are compared,
-    and before the key is computed.
+    which records can answer. ``normalise`` is what is done to both sides before they are compared, and
+    before the key is computed: by default what the recording's match policy does.
 
     Raises `UsageError` without identity and key, `CanonicalizationError` for an identity that has no key, and what
     reading raises.
@@ -172,7 +173,9 @@ def explain(
     if key is None:
         if plain is ABSENT:
             raise UsageError("give either the identity of the call or its key")
-        key = key_digest(kind, plain if normalise is None else normalise(plain))
+        key = recording.key_of(kind, plain) if normalise is None else key_digest(kind, normalise(plain))
+    if normalise is None and recording.match.rules:
+        normalise = partial(recording.match.apply, kind)
     call = _Call(kind, name, scope, key, plain, request, normalise)
     counts = recording.manifest.content.counts
     same = recording.of_key(key, limit=_SAME, frames=max(1, frames // 2))
@@ -225,8 +228,12 @@ def _reason(
     counts = recording.manifest.content.counts
     others: dict[bytes, str] = {}
     if call.identity is not ABSENT:
-        identity = call.own
-        others = {key_digest(kind, identity): kind for kind in list(counts)[:_KINDS] if kind != call.kind}
+        kinds = [kind for kind in list(counts)[:_KINDS] if kind != call.kind]
+        if recording.match.rules:
+            others = {recording.key_of(kind, call.identity): kind for kind in kinds}
+        else:
+            identity = call.own
+            others = {key_digest(kind, identity): kind for kind in kinds}
     total, *elsewhere = recording.count_keys([call.key, *others])
     label = call.scope
     recorded = recording.count_scoped(call.key, label)

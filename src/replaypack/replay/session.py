@@ -17,6 +17,7 @@ from replaypack._threads import in_thread
 from replaypack.archive import Archive
 from replaypack.errors import ReplaypackError, SessionClosedError, UnplayedRecordsError, UsageError
 from replaypack.format.row import FLAGS
+from replaypack.policies.matching import MatchSpec
 from replaypack.recording import Record, Recording
 
 from ._calls import Calls, name_of
@@ -47,7 +48,8 @@ class ReplaySession(Calls):
     ``mode`` is a `ReplayMode`. ``archive`` is an `Archive`, or the URL or path of one, with the ``name`` of the
     recording; or a locator, ``URL#name`` or ``URL#name@revision``, without. Without any the session is in memory:
     `replayed` plays it. ``storage_options``, ``expect_digest`` and ``expect_manifest`` are those of `open`;
-    ``metadata``, ``base``, ``if_exists`` and further options those of `Archive.recorder`.
+    ``metadata``, ``base``, ``if_exists`` and further options those of `Archive.recorder`. ``match`` is the match policy
+    to record with; a recording that is replayed has its own, which another one given here overrides.
 
     ``on_missing`` (``"error"`` or ``"live"``) says what happens to a call that was never recorded,
     ``on_exhausted`` (``"error"``, ``"last"``, ``"live"``) to one that was asked more often than recorded. A call
@@ -82,6 +84,7 @@ class ReplaySession(Calls):
         metadata: Mapping[str, Any] | None = None,
         base: str | Collection[str] | None = None,
         if_exists: Literal["error", "append", "replace"] = "error",
+        match: MatchSpec = None,
         **recorder: Any,
     ) -> None:
         self._mode = member(ReplayMode, "mode", mode)
@@ -102,8 +105,8 @@ class ReplaySession(Calls):
                 name,
                 revision=revision,
                 storage_options=storage_options,
-                reading={"expect_digest": expect_digest, "expect_manifest": expect_manifest},
-                recording={"metadata": metadata, "base": base, "if_exists": if_exists, **recorder},
+                reading={"expect_digest": expect_digest, "expect_manifest": expect_manifest, "match": match},
+                recording={"metadata": metadata, "base": base, "if_exists": if_exists, "match": match, **recorder},
             )
             if self._source.in_memory and self._mode is ReplayMode.REPLAY:
                 raise UsageError("there is nothing to replay", hint="name a recording, or use `from_recording`")
@@ -137,7 +140,9 @@ class ReplaySession(Calls):
 
     def __repr__(self) -> str:
         where = self._source.locator if self._source is not None else "nothing"
-        return f"<ReplaySession {self.mode.value} of {where}{', closed' if self._closed else ''}>"
+        recording = self._recording
+        note = f", match policy overridden: {recording.match}" if recording and recording.match_overridden else ""
+        return f"<ReplaySession {self.mode.value} of {where}{note}{', closed' if self._closed else ''}>"
 
     # What it is
 

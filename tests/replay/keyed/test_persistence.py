@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from replaypack import Archive, ReplayEntry, ReplayPersistenceError, ReplayStore
+from replaypack import Archive, ReplayEntry, ReplayKey, ReplaypackError, ReplayPersistenceError, ReplayStore
 from replaypack.replay.keyed import dump, load
 
 from .contract import SCENARIO, entry, key, trace
@@ -206,3 +206,21 @@ def test_a_save_follows_links_and_honours_the_umask(tmp_path: Path) -> None:
     assert link.is_symlink()
     assert len(load(target).entries) == 2
     assert stat.S_IMODE(target.stat().st_mode) == 0o640
+
+
+def test_an_import_is_whole_or_not_at_all(tmp_path: Path) -> None:
+    fine, long = ReplayEntry(raw_trace="a"), ReplayKey(question_id="q", answering_model_id="m" * 5000)
+    store = ReplayStore(entries=[(ReplayKey(question_id="p"), fine), (long, fine)])
+    archive = Archive(tmp_path)
+    with pytest.raises(ReplaypackError, match="4096"):
+        store.save_to(archive, "run")
+    assert not list(archive.recordings())
+
+
+def test_a_match_policy_of_the_recording_is_heeded(tmp_path: Path) -> None:
+    question = "2f1c9d3e-0b6f-4a68-9c65-1f2f3a4b5c6d"
+    store = ReplayStore(entries=[(ReplayKey(question_id=question), ReplayEntry(raw_trace="a"))])
+    store.save_to(Archive(tmp_path), "run", match="uuids")
+    found = ReplayStore.open(f"{tmp_path}#run").lookup(question_id=question)
+    assert found is not None
+    assert found.raw_trace == "a"

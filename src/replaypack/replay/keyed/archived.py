@@ -17,7 +17,7 @@ from typing import Any, Literal, Self, overload
 
 from replaypack import values
 from replaypack.archive import Archive
-from replaypack.canonical import canonical_json, key_digest
+from replaypack.canonical import canonical_json
 from replaypack.errors import ReplayPersistenceError, ReplayValueError, UsageError
 from replaypack.format.manifest import Manifest
 from replaypack.format.names import parse_locator
@@ -195,15 +195,16 @@ class ArchivedReplayStore(ReplayStore):
                         # Only what is more specific than this goes before it.
                         del rungs[number:]
                         break
-        record = self._recording.latest(_digest(key.outer), [_scope(rung) for rung in rungs]) if rungs else None
-        return fresh if record is None else pair_of(record, self._recording, key.outer)
+        recording = self._recording
+        record = recording.latest(_digest(recording, key.outer), [_scope(rung) for rung in rungs]) if rungs else None
+        return fresh if record is None else pair_of(record, recording, key.outer)
 
     def _has(self, key: ReplayKey) -> bool:
         return key.outer in self._fresh or self._recording.count(KIND, _identity(key.outer)) > 0
 
     def _registered(self, key: ReplayKey) -> Iterator[ReplayKey]:
         fresh = [pair[0] for pair in list(self._fresh.get(key.outer, {}).values())]
-        records = self._recording.of_key(_digest(key.outer), limit=_EXPLAINED)
+        records = self._recording.of_key(_digest(self._recording, key.outer), limit=_EXPLAINED)
         seen = set()
         for other in chain(fresh, (_key_of(record, self._recording, key.outer) for record in records)):
             if other not in seen:
@@ -220,7 +221,7 @@ class ArchivedReplayStore(ReplayStore):
             place = self._fresh.get(key.outer, {})
             before = key.rung in place
             if not before and len(self._recording):
-                before = self._recording.count_scoped(_digest(key.outer), _scope(key.rung)) > 0
+                before = self._recording.count_scoped(_digest(self._recording, key.outer), _scope(key.rung)) > 0
             _append(recorder, key, entry)
             # As it will be read again: plain data, and nobody else's.
             encoded = values.encode(entry.__dict__)
@@ -318,9 +319,9 @@ def record_entries(
     metadata: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Manifest:
-    """Record pairs as a recording and seal it; ``options`` go to `Archive.recorder`. Returns its manifest."""
+    """Record pairs as a recording and seal it, all of them or none; ``options`` go to `Archive.recorder`."""
     noted = {**(metadata or {}), _METADATA: {"miss_policy": check_policy(miss_policy)}}
-    with archive.recorder(name, metadata=noted, **options) as recorder:
+    with archive.recorder(name, metadata=noted, on_error="discard", **options) as recorder:
         for key, entry in entries:
             _append(recorder, key, entry)
     manifest = recorder.manifest
@@ -356,7 +357,7 @@ def _key_of(record: Record, recording: Recording, outer: Outer | None = None) ->
     except ReplayValueError as error:
         where = f"record {record.seq} of {recording.locator}"
         raise ReplayPersistenceError(f"{where} is no entry of a keyed store: {error.message}") from None
-    sound = record.key == _digest(key.outer) if outer is None else outer == key.outer
+    sound = record.key == _digest(recording, key.outer) if outer is None else outer == key.outer
     if not sound or record.scope != _scope(key.rung):
         where = f"record {record.seq} of {recording.locator}"
         raise ReplayPersistenceError(f"{where} stands under another key than it names: {key!r}")
@@ -381,8 +382,8 @@ def _identity(outer: Outer) -> dict[str, str]:
     return {"scenario_id": outer[1], "scenario_node": outer[2]}
 
 
-def _digest(outer: Outer) -> bytes:
-    return key_digest(KIND, _identity(outer))
+def _digest(recording: Recording, outer: Outer) -> bytes:
+    return recording.key_of(KIND, _identity(outer))
 
 
 @lru_cache(maxsize=4096)
