@@ -15,7 +15,9 @@ __all__ = [
     "ArchiveError",
     "CanonicalizationError",
     "ConflictError",
+    "ExportError",
     "FormatError",
+    "ImportFormatError",
     "InvalidLocatorError",
     "InvalidNameError",
     "JournalError",
@@ -250,6 +252,18 @@ class JournalError(ArchiveError, OSError):
     """The local journal could not be written or read."""
 
     code = "archive.journal_failed"
+
+
+class ImportFormatError(ReplaypackError, ValueError):
+    """A file of another program is not what its format says, or is of a version that is not known."""
+
+    code = "import.malformed"
+
+
+class ExportError(ReplaypackError, ValueError):
+    """A recording holds what the format asked for cannot say."""
+
+    code = "export.failed"
 
 
 class ReplaypackWarning(UserWarning):
