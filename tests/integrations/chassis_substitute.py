@@ -9,6 +9,7 @@ The last line says how many sessions there were, so that whoever runs it sees th
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import os
 import shutil
@@ -31,6 +32,8 @@ sessions: list[ArchiveReplaySession] = []
 
 class Substitute(ArchiveReplaySession):
     """What Chassis' constructor takes, over an archive."""
+
+    __signature__ = inspect.signature(ArchiveReplaySession)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         sessions.append(self)

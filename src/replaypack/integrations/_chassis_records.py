@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import threading
 import time
@@ -185,6 +186,8 @@ class ArchiveRecords:
                     if required:
                         raise
                 self._looked = True
+                if required:
+                    self._if_exists = "append"  # a session that shows these records goes on behind them
             return self._view
 
     def refuse_existing(self) -> None:
@@ -389,7 +392,11 @@ class ArchiveRecords:
                         ReplaypackWarning,
                         stacklevel=4,
                     )
-            self._redactor = redactor
+            try:
+                # What is learned later is removed from exports, not from answers: a run replays as it was recorded.
+                self._redactor = copy.deepcopy(redactor)
+            except TypeError:
+                self._redactor = redactor  # a class of the user's, which holds a lock or the like
             self._scrub_below = len(self)
             self._captured = [_scrubbed(record, redactor) for record in self._captured]
             self._captured_keys = {}
