@@ -28,12 +28,11 @@ MORE = ("tests/integration/test_reference_app.py", "tests/test_api_compat.py")
 
 def files(source: Path) -> list[str]:
     """The files of tests that have to do with replay."""
-    naming = [
+    return [
         str(path.relative_to(source))
         for path in sorted((source / "tests").rglob("test_*.py"))
         if "ReplaySession" in path.read_text(encoding="utf-8")
     ]
-    return naming
 
 
 @pytest.mark.skipif(not SOURCE, reason="needs the source distribution of chassis-harness: make test-hosts")

@@ -163,14 +163,10 @@ def pack_session(
     """
     session: dict[str, Any] = {"mode": mode, "fallback": fallback}
     for name, value in (("metadata", dict(metadata)), ("extra", dict(extra or {}))):
-        try:
-            text = json.dumps(value, sort_keys=True)
-            if json.loads(text) != value and "NaN" not in text:
-                raise TypeError("it would not come back as it is")
-        except (TypeError, ValueError, RecursionError) as error:
-            raise CanonicalizationError(
-                f"metadata of a session are JSON values: {error}", path="/chassis/metadata"
-            ) from None
+        fault = _json_fault(value)
+        if fault is not None:
+            raise CanonicalizationError(f"metadata of a session are JSON values; {fault}", path="/chassis/metadata")
+        text = json.dumps(value, sort_keys=True)
         if _reads_back(value, text):
             session[name] = value
         else:
@@ -296,7 +292,14 @@ def _json(value: Any, where: str, indent: int) -> str:
 
 
 def _require_json(value: Any, where: str) -> None:
-    """Raise `ExportError` for what JSON would lose or change; `json.dumps` makes text of keys that are numbers."""
+    """Raise `ExportError` for what JSON would lose or change."""
+    fault = _json_fault(value)
+    if fault is not None:
+        raise ExportError(f"{where}{fault}", hint="keep it in the archive")
+
+
+def _json_fault(value: Any) -> str | None:
+    """Where JSON has no form for a value, and what it is there; `json.dumps` makes text of keys that are numbers."""
     stack: list[tuple[Any, Any]] = [(value, None)]
     while stack:
         value, path = stack.pop()
@@ -304,17 +307,13 @@ def _require_json(value: Any, where: str) -> None:
         if cls is dict:
             for key, child in value.items():
                 if type(key) is not str:
-                    raise ExportError(
-                        f"{where}{pointer(path)}: the key {key!r} is {type(key).__name__}, which JSON has no form for",
-                        hint="keep it in the archive",
-                    )
+                    return f"{pointer(path)}: the key {key!r} is {type(key).__name__}, which JSON has no form for"
                 stack.append((child, (path, key)))
         elif cls is list or cls is tuple:
             stack.extend((child, (path, index)) for index, child in enumerate(value))
         elif value is not None and cls not in (str, int, float, bool):
-            raise ExportError(
-                f"{where}{pointer(path)}: JSON has no form for {cls.__name__}", hint="keep it in the archive"
-            )
+            return f"{pointer(path)}: JSON has no form for {cls.__name__}"
+    return None
 
 
 def _read(path: Path) -> Any:
