@@ -11,7 +11,7 @@ import sys
 import threading
 from array import array
 from collections.abc import Iterable, Iterator
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from replaypack.errors import FormatError
@@ -142,6 +142,15 @@ class RecordFrame:
             raw[rows[number] : rows[number + 1]],
             raw[recipes[number] : recipes[number + 1]],
             raw[inlines[number] : inlines[number + 1]] if marks[number] else None,
+        )
+
+    def stored_rows(self) -> tuple[list[bytes], list[bytes | None]]:
+        """All rows as they are stored, not parsed, and beside them the responses that stand behind them, or None."""
+        rows, _, inlines, marks = self._ends
+        raw = self.raw
+        return (
+            [raw[start:end] for start, end in pairwise(rows)],
+            [raw[start:end] if mark else None for (start, end), mark in zip(pairwise(inlines), marks, strict=True)],
         )
 
     def record(self, number: int) -> tuple[Row, bytes, bytes | None]:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from chassis.replay.models import BoundaryKind, ReplayRecord
 from chassis.secrets.redaction import SecretRedactor
 
+from replaypack._read.bulk import BulkRow, bulk_rows, bulk_size, response_behind
 from replaypack.archive import Archive
 from replaypack.errors import (
     AccessDeniedError,
@@ -25,8 +26,10 @@ from replaypack.errors import (
     ReplaypackWarning,
     UsageError,
 )
+from replaypack.format.row import Row
 from replaypack.recorder import Recorder
 from replaypack.recording import Record, Recording
+from replaypack.values import ABSENT
 
 from .chassis_json import interaction, interaction_row, seconds_of
 
@@ -35,48 +38,92 @@ __all__ = ["ArchiveRecords", "IfExists", "MemoryRecords"]
 IfExists = Literal["error", "append", "replace"]
 
 _KINDS = {kind.value: kind for kind in BoundaryKind}
+#: A recording whose rows and small responses take no more (bytes) is held in memory once it is likely that a good
+#: part of it is asked for: after this many lookups, or one for 200 of its records.
+_HELD = 16 << 20
+_LOOKUPS = 16
 _UNREAD: Any = object()
-_set = object.__setattr__
 
 
 class StoredRecord(ReplayRecord):  # type: ignore[misc]
-    """A `ReplayRecord` that answers from an archive: its request, which no harness asks for, is read when touched."""
+    """A `ReplayRecord` that answers from a recording: what no harness asks for is read when it is touched.
 
-    __slots__ = ("_found", "_redactor", "_request")
+    Copies of it, and what `dataclasses.replace` makes of it, are ordinary records.
+    """
+
+    __slots__ = ("_blob", "_key", "_redactor", "_request", "_response", "_row", "_view")
     __hash__ = None  # type: ignore[assignment]
+    _request: Any
+    _response: Any
+    # Frozen dataclasses are slow to set; the fields themselves cannot be set here.
+    __setattr__ = object.__setattr__
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        return ReplayRecord(*args, **kwargs)
 
     @classmethod
-    def of(cls, found: Record, key: str, redactor: SecretRedactor | None) -> StoredRecord:
-        """The answer to a lookup of ``key``."""
-        self: StoredRecord = object.__new__(cls)
-        response = found.response
-        row = found.row
-        attributes = row.attributes or {}
-        _set(self, "kind", _KINDS.get(row.kind))
-        _set(self, "sequence", attributes.get("sequence", row.seq))
-        _set(self, "key", key)
-        _set(self, "response", response if redactor is None else redactor.redact_value(response))
-        _set(self, "generation_id", attributes.get("generation_id"))
-        _set(self, "run_id", attributes.get("run_id"))
-        _set(self, "created_at", seconds_of(found))
-        _set(self, "_found", found)
-        _set(self, "_redactor", redactor)
-        _set(self, "_request", _UNREAD)
+    def of(
+        cls, view: Recording, row: Row | BulkRow, key: str, blob: bytes | None, redactor: SecretRedactor | None
+    ) -> Any:
+        """The answer to a lookup of ``key``; ``blob`` is a response that stands behind its row."""
+        self = object.__new__(cls)
+        self._view, self._row, self._key, self._blob, self._redactor = view, row, key, blob, redactor
+        self._request = self._response = _UNREAD
         return self
+
+    def _scrubbed(self, value: Any) -> Any:
+        return value if self._redactor is None else self._redactor.redact_value(value)
+
+    def _text(self, name: str) -> str | None:
+        value = (self._row.attributes or {}).get(name)
+        return value if isinstance(value, str) else None
+
+    @property
+    def kind(self) -> BoundaryKind | None:
+        return _KINDS.get(self._row.kind)
+
+    @property
+    def sequence(self) -> int:
+        noted = (self._row.attributes or {}).get("sequence")
+        return noted if type(noted) is int else self._row.seq
+
+    @property
+    def key(self) -> str:
+        return self._key  # type: ignore[no-any-return]
 
     @property
     def request(self) -> dict[str, Any]:
         if self._request is _UNREAD:
-            request = interaction(self._found)["request"]
-            _set(self, "_request", request if self._redactor is None else self._redactor.redact_value(request))
+            self._request = self._scrubbed(interaction(self._view.record(self._row.seq))["request"])
         return self._request  # type: ignore[no-any-return]
 
-    @request.setter
-    def request(self, value: dict[str, Any]) -> None:
-        _set(self, "_request", value)
+    @property
+    def response(self) -> Any:
+        if self._response is _UNREAD:
+            blob = self._blob
+            found = self._view.record(self._row.seq).response if blob is None else response_behind(self._row, blob)
+            if found is ABSENT:
+                found = None
+            self._response = found if self._redactor is None else self._redactor.redact_value(found)
+        return self._response
+
+    @property
+    def generation_id(self) -> str | None:
+        return self._text("generation_id")
+
+    @property
+    def run_id(self) -> str | None:
+        return self._text("run_id")
+
+    @property
+    def created_at(self) -> float:
+        return seconds_of(self._row)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ReplayRecord) and self.to_dict() == other.to_dict()
+
+    def __reduce__(self) -> Any:
+        return ReplayRecord, tuple(getattr(self, name) for name in ReplayRecord.__dataclass_fields__)
 
 
 class MemoryRecords:
@@ -156,6 +203,9 @@ class ArchiveRecords:
         self._options = options
         self._session = session
         self._view: Recording | None = None
+        self._lookups = 0
+        #: Rows by key, each with the response that stands behind it: the only one of its key, or a list.
+        self._held: dict[str, Any] | None = None
         self._looked = False
         self._recorder: Recorder | None = None
         #: Records captured where the archive cannot be written.
@@ -200,7 +250,7 @@ class ArchiveRecords:
             )
 
     def _show(self, view: Recording) -> None:
-        self._view = view
+        self._view, self._held, self._lookups = view, None, 0
         self._kinds = dict(view.manifest.content.counts)
 
     def _claim(self, *, live: bool) -> Recorder:
@@ -334,15 +384,50 @@ class ArchiveRecords:
         """Record number ``n`` of a key, of whatever kind."""
         view = self._settled() if self._behind or not self._looked else self._view
         if view is not None:
+            if self._held is None:
+                self._lookups += 1
+                if self._lookups == max(_LOOKUPS, len(view) // 200):
+                    self._hold(view)
+            else:
+                pair = self._held.get(key)
+                if type(pair) is list:
+                    pair = pair[n] if n < len(pair) else None
+                elif n:
+                    pair = None
+                if pair is not None:
+                    row, blob = pair
+                    redactor = self._redactor if row.seq < self._scrub_below else None
+                    return StoredRecord.of(view, row, key, blob, redactor)
             found = view.lookup(key=key, nth=n)
             if found is not None:
-                return StoredRecord.of(found, key, self._redactor if found.seq < self._scrub_below else None)
+                redactor = self._redactor if found.seq < self._scrub_below else None
+                answer = StoredRecord.of(view, found.row, key, None, redactor)
+                answer._response = answer._scrubbed(None if found.response is ABSENT else found.response)
+                return answer
         captured = self._captured_keys.get(key)
         if captured is not None:
             n -= view.count(key=key) if view is not None else 0
             if 0 <= n < len(captured):
                 return captured[n]
         return None
+
+    def _hold(self, view: Recording) -> None:
+        """Keep the rows and small responses of the whole recording at hand, where they are few enough."""
+        if bulk_size(view._index) > _HELD:
+            return
+        held: dict[str, Any] = {}
+        for pair in bulk_rows(view._index):
+            row = pair[0]
+            key = row.attributes.get("key") if row.attributes else None
+            if isinstance(key, str) and row.scope is None and row.scheme == "opaque":
+                run = held.get(key)
+                if run is None:
+                    held[key] = pair
+                elif type(run) is list:
+                    run.append(pair)
+                else:
+                    held[key] = [run, pair]
+        self._held = held
 
     def run(self, key: str) -> int:
         """How many records a key has."""

@@ -171,7 +171,7 @@ class ArchiveReplaySession(ReplaySession):  # type: ignore[misc]
         record = self._append(kind, key, request, response, generation_id, run_id, live=True)
         asked = self._store.run(key)
         with self._lock:
-            self._cursor[f"{record.kind.value}:{key}"] = asked
+            self._cursor[kind + ":" + key] = asked
         return record
 
     def _append(
@@ -221,7 +221,7 @@ class ArchiveReplaySession(ReplaySession):  # type: ignore[misc]
 
         Raises Chassis' `ReplayMismatch` where all of them are consumed, or there is none.
         """
-        place = f"{kind.value}:{key}"
+        place = kind + ":" + key
         while True:
             with self._lock:
                 n = self._cursor.get(place, 0)
@@ -238,7 +238,7 @@ class ArchiveReplaySession(ReplaySession):  # type: ignore[misc]
                 return record
 
     def _mismatch(self, kind: BoundaryKind, key: str) -> ReplayMismatch:
-        asked = self._cursor.get(f"{kind.value}:{key}", 0)
+        asked = self._cursor.get(kind + ":" + key, 0)
         found = (self._store.nth(key, n) for n in range(asked))
         consumed = sum(record is not None and record.kind is kind for record in found)
         message = (
@@ -257,15 +257,14 @@ class ArchiveReplaySession(ReplaySession):  # type: ignore[misc]
 
     def peek(self, kind: BoundaryKind, *, key: str) -> ReplayRecord | None:
         """The next interaction that `replay` would return, or None."""
-        place = f"{kind.value}:{key}"
+        place = kind + ":" + key
         n = self._cursor.get(place, 0)
-        record = self._store.nth(key, n)
-        while record is not None and record.kind is not kind:
+        while (record := self._store.nth(key, n)) is not None:
+            if record.kind is kind:
+                self._peeked = (place, n, record)
+                return record
             n += 1
-            record = self._store.nth(key, n)
-        if record is not None:
-            self._peeked = (place, n, record)
-        return record
+        return None
 
     def has_remaining(self, kind: BoundaryKind, *, key: str) -> bool:
         """Whether `replay` would answer."""

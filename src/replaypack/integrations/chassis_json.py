@@ -15,11 +15,13 @@ from typing import Any
 import msgspec
 
 from replaypack._plain import pointer
+from replaypack._read.bulk import BulkRow
 from replaypack._write.prepare import opaque_key, prepare
 from replaypack.archive import Archive
 from replaypack.canonical import canonical_json
 from replaypack.errors import CanonicalizationError, ExportError, ImportFormatError, ValueEncodingError
 from replaypack.format.manifest import check_metadata
+from replaypack.format.row import Row
 from replaypack.recording import Record, Recording
 from replaypack.values import ABSENT
 
@@ -106,10 +108,10 @@ def _is_name(name: object) -> bool:
         return False
 
 
-def seconds_of(record: Record) -> float:
+def seconds_of(row: Row | BulkRow) -> float:
     """When an interaction was recorded, in seconds since the epoch."""
-    noted = (record.row.attributes or {}).get("created_at")
-    return noted if isinstance(noted, float) else record.start / _NANO
+    noted = (row.attributes or {}).get("created_at")
+    return noted if isinstance(noted, float) else row.start / _NANO
 
 
 def key_of(record: Record) -> str | None:
@@ -150,7 +152,7 @@ def interaction(record: Record) -> dict[str, Any]:
         "response": None if response is ABSENT else response,
         "generation_id": text_of(record, "generation_id"),
         "run_id": text_of(record, "run_id"),
-        "created_at": seconds_of(record),
+        "created_at": seconds_of(record.row),
     }
 
 
