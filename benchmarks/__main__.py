@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .common import Row, note, table
 
-PARTS = ("size", "record", "replay", "remote", "memory", "flushes")
+PARTS = ("size", "record", "replay", "remote", "memory", "flushes", "chassis")
 _BEGIN, _END = "<!-- benchmarks:begin -->", "<!-- benchmarks:end -->"
 
 

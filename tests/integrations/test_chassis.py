@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import pickle
 import signal
 import subprocess
 import sys
 import threading
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -345,6 +348,43 @@ def test_records_given_to_a_session_begin_its_recording(archive: Archive) -> Non
         assert session.records == plain.records
         with pytest.raises(UsageError):
             session.records = []
+
+
+def test_a_long_replay_is_answered_as_single_lookups_are(archive: Archive) -> None:
+    plain = ReplaySession(mode=RECORD)
+    values: list[Any] = [None, b"\xff", "x" * 5000, {"a": [1.0, -0.0]}, 2**80, "\ud800", "text", [[[]]]]
+    for n in range(400):
+        kind = (TOOL, MODEL, BoundaryKind.LIFECYCLE)[n % 3]
+        plain.record(kind, key=f"k{n % 37}", request={"n": n}, response=values[n % 8], run_id=str(n), generation_id="g")
+    with ArchiveReplaySession(RECORD, archive=archive, name="run", records=plain.records):
+        pass
+    plain.mode = REPLAY
+    with ArchiveReplaySession(REPLAY, archive=archive, name="run") as session:
+        for n in range(400):
+            kind = (TOOL, MODEL)[n % 2]
+            if plain.has_remaining(kind, key=f"k{n % 41}"):
+                theirs, ours = plain.replay(kind, key=f"k{n % 41}"), session.replay(kind, key=f"k{n % 41}")
+                assert repr(ours.to_dict()) == repr(theirs.to_dict())
+            else:
+                assert session.peek(kind, key=f"k{n % 41}") is None
+        assert session._store._held is not None  # type: ignore[union-attr]
+
+
+def test_answers_are_copied_as_ordinary_records(archive: Archive) -> None:
+    fill(archive)
+    with ArchiveReplaySession(REPLAY, archive=archive, name="run") as session:
+        found = session.replay(TOOL, key="k0")
+        for copied in (replace(found, run_id="r"), copy.deepcopy(found), pickle.loads(pickle.dumps(found))):
+            assert type(copied) is ReplayRecord
+            assert copied == found
+        with pytest.raises(AttributeError):
+            found.response = 1
+        again = replace(session, mode=RECORD)
+        assert [record.sequence for record in again.records] == list(range(6))
+        assert repr(again) == "<ArchiveReplaySession record, in memory>"
+        assert repr(session) == f"<ArchiveReplaySession replay, {archive.url}#run>"
+    with ArchiveReplaySession(REPLAY, archive=archive, name="run") as session:
+        assert session.replay(TOOL, key="k1").response == "k1 0"
 
 
 def test_a_list_in_memory_may_change_under_the_session() -> None:

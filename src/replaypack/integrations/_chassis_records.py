@@ -23,6 +23,7 @@ from replaypack.errors import (
     RecorderClosedError,
     RecordingExistsError,
     RecordingNotFoundError,
+    ReplaypackError,
     ReplaypackWarning,
     UsageError,
 )
@@ -136,6 +137,10 @@ class MemoryRecords:
         self._indexed = 0
         self._lock = threading.Lock()
 
+    @property
+    def where(self) -> str:
+        return "in memory"
+
     def append(self, fields: Mapping[str, Any], *, live: bool) -> ReplayRecord:
         with self._lock:
             record = ReplayRecord(sequence=len(self.records), **fields)
@@ -223,6 +228,10 @@ class ArchiveRecords:
         self._scrub_below = 0
         self._closed = False
         self._lock = threading.RLock()
+
+    @property
+    def where(self) -> str:
+        return f"{self._archive.url}#{self._name}"
 
     # Opening
 
@@ -326,7 +335,10 @@ class ArchiveRecords:
         with self._lock:
             if self._recorder is not None:
                 recorder, self._recorder = self._recorder, None
-                recorder.seal()
+                try:
+                    recorder.seal()
+                finally:
+                    recorder.close()
                 self._hidden = False
             if self._local is not None:
                 self._local[1].seal()
@@ -385,9 +397,11 @@ class ArchiveRecords:
         view = self._settled() if self._behind or not self._looked else self._view
         if view is not None:
             if self._held is None:
-                self._lookups += 1
-                if self._lookups == max(_LOOKUPS, len(view) // 200):
-                    self._hold(view)
+                if self._lookups >= 0:
+                    self._lookups += 1
+                    if self._lookups > max(_LOOKUPS, len(view) // 200):
+                        self._lookups = -1
+                        self._hold(view)
             else:
                 pair = self._held.get(key)
                 if type(pair) is list:
@@ -413,20 +427,23 @@ class ArchiveRecords:
 
     def _hold(self, view: Recording) -> None:
         """Keep the rows and small responses of the whole recording at hand, where they are few enough."""
-        if bulk_size(view._index) > _HELD:
-            return
         held: dict[str, Any] = {}
-        for pair in bulk_rows(view._index):
-            row = pair[0]
-            key = row.attributes.get("key") if row.attributes else None
-            if isinstance(key, str) and row.scope is None and row.scheme == "opaque":
-                run = held.get(key)
-                if run is None:
-                    held[key] = pair
-                elif type(run) is list:
-                    run.append(pair)
-                else:
-                    held[key] = [run, pair]
+        try:
+            if bulk_size(view._index) > _HELD:
+                return
+            for pair in bulk_rows(view._index):
+                row = pair[0]
+                key = row.attributes.get("key") if row.attributes else None
+                if isinstance(key, str) and row.scope is None and row.scheme == "opaque":
+                    run = held.get(key)
+                    if run is None:
+                        held[key] = pair
+                    elif type(run) is list:
+                        run.append(pair)
+                    else:
+                        held[key] = [run, pair]
+        except ReplaypackError:
+            return  # some frame is damaged or gone, which is no reason not to answer from the others
         self._held = held
 
     def run(self, key: str) -> int:

@@ -116,7 +116,7 @@ class ArchiveReplaySession(ReplaySession):  # type: ignore[misc]
         return pack_session(self.mode.value, self.fallback.value, self.metadata)
 
     def __repr__(self) -> str:
-        return f"<ArchiveReplaySession {self.mode.value}, {self._store!r}>"
+        return f"<ArchiveReplaySession {self.mode.value}, {(self._target or self._store).where}>"
 
     # Writing
 
@@ -331,10 +331,12 @@ class ArchiveReplaySession(ReplaySession):  # type: ignore[misc]
         try:
             if error is None:
                 self.seal()
-            self._store.close(error)
         finally:
-            if self._owned is not None:
-                self._owned.close()
+            try:
+                self._store.close(error)
+            finally:
+                if self._owned is not None:
+                    self._owned.close()
 
     def __enter__(self) -> Self:
         return self

@@ -219,7 +219,7 @@ class ChassisJson:
         Raises `ImportFormatError`, and what `Archive.recorder` raises.
         """
         where = str(path)
-        document = _checked(_read(path), where)
+        document = _checked(_read(Path(path)), where)
         extra = {name: document[name] for name in document if name not in (*_REQUIRED, "format_version")}
         try:
             metadata = pack_session(document["mode"], document["fallback"], document["metadata"], extra)
