@@ -1,4 +1,4 @@
-"""Where the records of a Chassis session lie: in memory, or in a recording of an archive. Needs Chassis."""
+"""The records of a Chassis session that lie in a recording of an archive. Needs Chassis."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Literal
 
-from chassis.replay.models import BoundaryKind, ReplayRecord
+from chassis.replay.models import ReplayRecord
 from chassis.secrets.redaction import SecretRedactor
 
-from replaypack._read.bulk import BulkRow, bulk_rows, bulk_size, response_behind
 from replaypack.archive import Archive
 from replaypack.errors import (
     AccessDeniedError,
@@ -23,166 +21,21 @@ from replaypack.errors import (
     RecorderClosedError,
     RecordingExistsError,
     RecordingNotFoundError,
-    ReplaypackError,
     ReplaypackWarning,
     UsageError,
 )
-from replaypack.format.row import Row
 from replaypack.recorder import Recorder
 from replaypack.recording import Record, Recording
-from replaypack.values import ABSENT
 
-from .chassis_json import interaction, interaction_row, seconds_of
+from ._chassis_answers import HeldRows, StoredRecord, scrubbed
+from .chassis_json import interaction, interaction_row
 
-__all__ = ["ArchiveRecords", "IfExists", "MemoryRecords"]
+__all__ = ["ArchiveRecords", "IfExists"]
 
 IfExists = Literal["error", "append", "replace"]
 
-_KINDS = {kind.value: kind for kind in BoundaryKind}
-#: A recording whose rows and small responses take no more (bytes) is held in memory once it is likely that a good
-#: part of it is asked for: after this many lookups, or one for 200 of its records.
-_HELD = 16 << 20
+#: A recording is held after this many lookups, or one for 200 of its records: a good part of it is being asked for.
 _LOOKUPS = 16
-_UNREAD: Any = object()
-
-
-class StoredRecord(ReplayRecord):  # type: ignore[misc]
-    """A `ReplayRecord` that answers from a recording: what no harness asks for is read when it is touched.
-
-    Copies of it, and what `dataclasses.replace` makes of it, are ordinary records.
-    """
-
-    __slots__ = ("_blob", "_key", "_redactor", "_request", "_response", "_row", "_view")
-    __hash__ = None  # type: ignore[assignment]
-    _request: Any
-    _response: Any
-    # Frozen dataclasses are slow to set; the fields themselves cannot be set here.
-    __setattr__ = object.__setattr__
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        return ReplayRecord(*args, **kwargs)
-
-    @classmethod
-    def of(
-        cls, view: Recording, row: Row | BulkRow, key: str, blob: bytes | None, redactor: SecretRedactor | None
-    ) -> Any:
-        """The answer to a lookup of ``key``; ``blob`` is a response that stands behind its row."""
-        self = object.__new__(cls)
-        self._view, self._row, self._key, self._blob, self._redactor = view, row, key, blob, redactor
-        self._request = self._response = _UNREAD
-        return self
-
-    def _scrubbed(self, value: Any) -> Any:
-        return value if self._redactor is None else self._redactor.redact_value(value)
-
-    def _text(self, name: str) -> str | None:
-        value = (self._row.attributes or {}).get(name)
-        return value if isinstance(value, str) else None
-
-    @property
-    def kind(self) -> BoundaryKind | None:
-        return _KINDS.get(self._row.kind)
-
-    @property
-    def sequence(self) -> int:
-        noted = (self._row.attributes or {}).get("sequence")
-        return noted if type(noted) is int else self._row.seq
-
-    @property
-    def key(self) -> str:
-        return self._key  # type: ignore[no-any-return]
-
-    @property
-    def request(self) -> dict[str, Any]:
-        if self._request is _UNREAD:
-            self._request = self._scrubbed(interaction(self._view.record(self._row.seq))["request"])
-        return self._request  # type: ignore[no-any-return]
-
-    @property
-    def response(self) -> Any:
-        if self._response is _UNREAD:
-            blob = self._blob
-            found = self._view.record(self._row.seq).response if blob is None else response_behind(self._row, blob)
-            if found is ABSENT:
-                found = None
-            self._response = found if self._redactor is None else self._redactor.redact_value(found)
-        return self._response
-
-    @property
-    def generation_id(self) -> str | None:
-        return self._text("generation_id")
-
-    @property
-    def run_id(self) -> str | None:
-        return self._text("run_id")
-
-    @property
-    def created_at(self) -> float:
-        return seconds_of(self._row)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ReplayRecord) and self.to_dict() == other.to_dict()
-
-    def __reduce__(self) -> Any:
-        return ReplayRecord, tuple(getattr(self, name) for name in ReplayRecord.__dataclass_fields__)
-
-
-class MemoryRecords:
-    """A list of records and an index over it. The list may grow or be cut from outside, as Chassis' own may."""
-
-    def __init__(self, records: Iterable[ReplayRecord]) -> None:
-        self.records: list[ReplayRecord] = list(records)
-        self._index: dict[str, list[int]] = {}
-        self._kinds: dict[str, int] = {}
-        self._indexed = 0
-        self._lock = threading.Lock()
-
-    @property
-    def where(self) -> str:
-        return "in memory"
-
-    def append(self, fields: Mapping[str, Any], *, live: bool) -> ReplayRecord:
-        with self._lock:
-            record = ReplayRecord(sequence=len(self.records), **fields)
-            self.records.append(record)
-        return record
-
-    def nth(self, key: str, n: int) -> ReplayRecord | None:
-        """Record number ``n`` of a key, of whatever kind."""
-        records, positions = self.records, self._positions(key)
-        if n < len(positions) and records[positions[n]].key != key:
-            self._indexed = len(records) + 1
-            positions = self._positions(key)
-        return records[positions[n]] if n < len(positions) else None
-
-    def run(self, key: str) -> int:
-        """How many records a key has."""
-        return len(self._positions(key))
-
-    def _positions(self, key: str) -> Sequence[int]:
-        with self._lock:
-            records = self.records
-            if len(records) < self._indexed:
-                self._index, self._kinds, self._indexed = {}, {}, 0
-            while self._indexed < len(records):
-                record = records[self._indexed]
-                self._index.setdefault(record.key, []).append(self._indexed)
-                self._kinds[record.kind.value] = self._kinds.get(record.kind.value, 0) + 1
-                self._indexed += 1
-            return self._index.get(key, ())
-
-    def counts(self) -> dict[str, int]:
-        self._positions("")
-        return dict(self._kinds)
-
-    def scrub(self, redactor: SecretRedactor) -> None:
-        self.records = [_scrubbed(record, redactor) for record in self.records]
-
-    def seal(self) -> None:
-        """Nothing is kept elsewhere."""
-
-    def close(self, error: BaseException | None) -> None:
-        """Nothing is held."""
 
 
 class ArchiveRecords:
@@ -209,8 +62,7 @@ class ArchiveRecords:
         self._session = session
         self._view: Recording | None = None
         self._lookups = 0
-        #: Rows by key, each with the response that stands behind it: the only one of its key, or a list.
-        self._held: dict[str, Any] | None = None
+        self._held: HeldRows | None = None
         self._looked = False
         self._recorder: Recorder | None = None
         #: Records captured where the archive cannot be written.
@@ -396,55 +248,27 @@ class ArchiveRecords:
         """Record number ``n`` of a key, of whatever kind."""
         view = self._settled() if self._behind or not self._looked else self._view
         if view is not None:
-            if self._held is None:
-                if self._lookups >= 0:
-                    self._lookups += 1
-                    if self._lookups > max(_LOOKUPS, len(view) // 200):
-                        self._lookups = -1
-                        self._hold(view)
-            else:
-                pair = self._held.get(key)
-                if type(pair) is list:
-                    pair = pair[n] if n < len(pair) else None
-                elif n:
-                    pair = None
+            held = self._held
+            if held is not None:
+                pair = held.nth(key, n)
                 if pair is not None:
                     row, blob = pair
                     redactor = self._redactor if row.seq < self._scrub_below else None
-                    return StoredRecord.of(view, row, key, blob, redactor)
+                    return StoredRecord.of(view, row, key, redactor, blob=blob)
+            elif self._lookups >= 0:
+                self._lookups += 1
+                if self._lookups > max(_LOOKUPS, len(view) // 200):
+                    self._lookups, self._held = -1, HeldRows.of(view)
             found = view.lookup(key=key, nth=n)
             if found is not None:
                 redactor = self._redactor if found.seq < self._scrub_below else None
-                answer = StoredRecord.of(view, found.row, key, None, redactor)
-                answer._response = answer._scrubbed(None if found.response is ABSENT else found.response)
-                return answer
+                return StoredRecord.of(view, found.row, key, redactor, response=found.response)
         captured = self._captured_keys.get(key)
         if captured is not None:
             n -= view.count(key=key) if view is not None else 0
             if 0 <= n < len(captured):
                 return captured[n]
         return None
-
-    def _hold(self, view: Recording) -> None:
-        """Keep the rows and small responses of the whole recording at hand, where they are few enough."""
-        held: dict[str, Any] = {}
-        try:
-            if bulk_size(view._index) > _HELD:
-                return
-            for pair in bulk_rows(view._index):
-                row = pair[0]
-                key = row.attributes.get("key") if row.attributes else None
-                if isinstance(key, str) and row.scope is None and row.scheme == "opaque":
-                    run = held.get(key)
-                    if run is None:
-                        held[key] = pair
-                    elif type(run) is list:
-                        run.append(pair)
-                    else:
-                        held[key] = [run, pair]
-        except ReplaypackError:
-            return  # some frame is damaged or gone, which is no reason not to answer from the others
-        self._held = held
 
     def run(self, key: str) -> int:
         """How many records a key has."""
@@ -476,7 +300,7 @@ class ArchiveRecords:
     def _record(self, found: Record) -> ReplayRecord:
         fields = interaction(found)
         record = ReplayRecord.from_dict(fields)
-        return record if self._redactor is None or found.seq >= self._scrub_below else _scrubbed(record, self._redactor)
+        return record if self._redactor is None or found.seq >= self._scrub_below else scrubbed(record, self._redactor)
 
     @property
     def records(self) -> Sequence[ReplayRecord]:
@@ -486,7 +310,7 @@ class ArchiveRecords:
         """Let what is stored be read only through the redactor: packs are not written anew."""
         with self._lock:
             if self._written is not None and self._redactor is None:
-                changed = sum(_scrubbed(record, redactor) != record for record in self)
+                changed = sum(scrubbed(record, redactor) != record for record in self)
                 if changed:
                     warnings.warn(
                         f"{changed} records of {self._archive.url}#{self._name} were written before the session had "
@@ -500,7 +324,7 @@ class ArchiveRecords:
             except TypeError:
                 self._redactor = redactor  # a class of the user's, which holds a lock or the like
             self._scrub_below = len(self)
-            self._captured = [_scrubbed(record, redactor) for record in self._captured]
+            self._captured = [scrubbed(record, redactor) for record in self._captured]
             self._captured_keys = {}
             for record in self._captured:
                 self._captured_keys.setdefault(record.key, []).append(record)
@@ -531,8 +355,3 @@ class LazyRecords(Sequence[ReplayRecord]):
 
     def __repr__(self) -> str:
         return f"<{len(self)} records>"
-
-
-def _scrubbed(record: ReplayRecord, redactor: SecretRedactor) -> ReplayRecord:
-    scrub = redactor.redact_value
-    return replace(record, request=scrub(dict(record.request)), response=scrub(record.response))

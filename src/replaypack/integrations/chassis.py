@@ -30,7 +30,8 @@ except ImportError as error:
         hint="pip install 'replaypack[chassis]', with Python 3.12 or newer",
     ) from error
 
-from ._chassis_records import ArchiveRecords, IfExists, MemoryRecords
+from ._chassis_memory import MemoryRecords
+from ._chassis_records import ArchiveRecords, IfExists
 
 __all__ = ["ArchiveReplaySession"]
 
