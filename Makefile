@@ -1,4 +1,4 @@
-# make demo | test | test-heavy | lint | spec | bench | clean
+# make demo | test | test-heavy | test-hosts | lint | spec | bench | clean
 #
 # PYTHON=… chooses the interpreter (3.11 or newer; the first one found on PATH by default), VENV=… the environment.
 
@@ -12,8 +12,12 @@ PIP := $(RUN) -m pip install --quiet --disable-pip-version-check --no-input
 CORE_PACKAGES := pytest pytest-timeout hypothesis PyYAML jsonschema msgpack
 CORE_TESTS := tests/format tests/write tests/archive tests/audit tests/replay tests/integrations tests/cli $(wildcard tests/test_*.py)
 PYTEST := $(RUN) -m pytest -q
+# Releases of Chassis that the integration is tested with; they need Python 3.12.
+CHASSIS := 0.9.1 1.0.0b2
+HOST_CHECK := import sys, venv; sys.exit(sys.version_info < (3, 12))
+HOST_PYTHON ?= $(shell for p in python3.12 python3.13 python3; do $$p -c '$(HOST_CHECK)' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: demo test test-core test-heavy lint spec bench clean
+.PHONY: demo test test-core test-heavy test-hosts lint spec bench clean
 
 $(RUN):
 	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer on PATH: set PYTHON=/path/to/python3" >&2; exit 1; }
@@ -68,6 +72,25 @@ test-core: $(VENV)/.installed-core
 test-heavy: $(VENV)/.installed-heavy
 	$(PYTEST) -m heavy
 
+# Host programs, each release in an environment of its own with the sources that its tests are in.
+test-hosts: $(CHASSIS:%=test-chassis-%)
+
+.PRECIOUS: .venv-chassis-%/.installed
+
+.venv-chassis-%/.installed: pyproject.toml
+	@test -n "$(HOST_PYTHON)" || { echo "no Python 3.12 or newer on PATH: set HOST_PYTHON=…" >&2; exit 1; }
+	$(HOST_PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-input -e . \
+		'chassis-harness[langgraph]==$*' pytest pytest-timeout pytest-asyncio hypothesis
+	$(@D)/bin/python -m pip download --quiet --disable-pip-version-check --no-input --no-deps \
+		--no-binary chassis-harness --dest $(@D)/source chassis-harness==$*
+	tar -xzf $(@D)/source/chassis_harness-$*.tar.gz -C $(@D)/source
+	@touch $@
+
+test-chassis-%: .venv-chassis-%/.installed
+	REPLAYPACK_CHASSIS_SOURCE=.venv-chassis-$*/source/chassis_harness-$* \
+		.venv-chassis-$*/bin/python -m pytest -q -p no:asyncio tests/integrations/test_chassis*.py
+
 lint: $(VENV)/.installed-lint
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
@@ -82,4 +105,4 @@ bench: $(VENV)/.installed-bench
 	$(RUN) -m benchmarks
 
 clean:
-	rm -rf $(VENV) .venv-3.* demo-archive build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-3.* .venv-chassis-* demo-archive build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

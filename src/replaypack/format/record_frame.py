@@ -11,7 +11,7 @@ import threading
 from array import array
 from collections.abc import Iterable, Iterator
 from functools import reduce
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from operator import or_
 from struct import Struct, unpack
 from typing import NamedTuple
@@ -193,6 +193,15 @@ class RecordFrame:
         return (
             raw[rows[number] : rows[number + 1]],
             raw[inlines[number] : inlines[number + 1]] if marks[number] else None,
+        )
+
+    def stored_rows(self) -> tuple[list[bytes], list[bytes | None]]:
+        """All rows as they are stored, not parsed, and beside them the responses that stand behind them, or None."""
+        rows, _, inlines, marks = self._ends or self._make_ends()
+        raw = self.raw
+        return (
+            [raw[start:end] for start, end in pairwise(rows)],
+            [raw[start:end] if mark else None for (start, end), mark in zip(pairwise(inlines), marks, strict=True)],
         )
 
     def record(self, number: int) -> tuple[Row, bytes, bytes | None]:
