@@ -601,16 +601,17 @@ class Recorder:
     ) -> None:
         if self._closed:
             return
-        if self._failure is not None:
+        discard = error is not None and self._on_error == "discard"
+        if self._failure is not None and not discard:
             self.close()
             if error is None:
                 raise self._failure
             return
         try:
-            if error is None:
-                self.seal()
-            elif self._on_error == "discard":
+            if discard:
                 self.discard()
+            elif error is None:
+                self.seal()
             else:
                 described = describe_error(error, trace=trace)
                 if self._redactor is not None:

@@ -616,3 +616,19 @@ def test_wrong_options_leave_no_claim(archive: Archive) -> None:
             archive.recorder("run", **options)
     assert list(archive.recordings()) == []
     archive.recorder("run").seal()
+
+
+def test_an_append_that_was_cut_short_is_discarded_too(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    def cut_short() -> None:
+        with archive.recorder("run", on_error="discard") as recorder:
+            recorder.append(kind="tool", identity=1, response=2)
+            monkeypatch.setattr("replaypack._write.journal.JournalFile.append", interrupted)
+            recorder.append(kind="tool", identity=2, response=3)
+
+    with pytest.raises(KeyboardInterrupt):
+        cut_short()
+    assert not list(archive.recordings())
+    assert not archive.leftovers()

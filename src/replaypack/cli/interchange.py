@@ -38,6 +38,9 @@ def import_(
         typer.Option(metavar="OURS=THEIRS", help="JSON lines: what a member is called there. Repeatable."),
     ] = None,
     skip_unknown: Annotated[bool, typer.Option(help="JSON lines: skip members that are not known.")] = False,
+    redact: Annotated[
+        bool, typer.Option(help="Remove secrets by the default rules; without, what the file holds is kept as it is.")
+    ] = False,
     json: JsonFlag = False,
     option: OptionList = None,
 ) -> None:
@@ -57,6 +60,8 @@ def import_(
     if file == _STANDARD and format.name != "jsonl":
         raise UsageError(f"{format.name} is read from a file", hint="only jsonl is read from standard input")
     options = _own(format, kind=kind, members=_members(member), unknown="skip" if skip_unknown else None)
+    if redact:
+        options["redact"] = "default"
     archive, at = located(locator, option)
     if at.revision is not None:
         raise UsageError("an import makes a new revision: leave out the @revision")

@@ -122,7 +122,11 @@ class ArchiveRecords:
                 self.look(required=False)
             mode = "append" if live else self._if_exists
             written = None if live else self._session()
-            self._recorder = self._archive.recorder(self._name, if_exists=mode, metadata=written, **self._options)
+            options = self._options
+            if mode != "append" or self.look(required=False) is None:
+                # What is to be redacted is the harness's to say: `bind_redactor`.
+                options = {"redact": None, **options}
+            self._recorder = self._archive.recorder(self._name, if_exists=mode, metadata=written, **options)
             if mode == "replace":
                 self._view, self._kinds, self._hidden = None, {}, True
             elif not live and not self._looked:
@@ -137,7 +141,7 @@ class ArchiveRecords:
             state = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
             local = Archive(os.path.join(state, "replaypack", "captured"))
             name = f"{self._name}/{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{time.time_ns() % 1_000_000_000:09d}"
-            recorder = local.recorder(name, metadata=self._session(), **self._options)
+            recorder = local.recorder(name, metadata=self._session(), **{"redact": None, **self._options})
             warnings.warn(
                 f"{self._archive.url} cannot be written: what runs live is recorded to {recorder.locator}",
                 ReplaypackWarning,

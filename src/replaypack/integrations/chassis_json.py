@@ -25,7 +25,7 @@ from replaypack.format.row import Row
 from replaypack.recording import Record, Recording
 from replaypack.values import ABSENT
 
-from .interchange import Summary
+from .interchange import Summary, as_it_is
 
 __all__ = ["FORMAT_VERSION", "ChassisJson", "interaction", "interaction_row", "pack_session", "unpack_session"]
 
@@ -227,7 +227,7 @@ class ChassisJson:
         except CanonicalizationError as error:
             raise ImportFormatError(f"{where}: {error}") from None
         records = [_checked_record(entry, f"{where}: record {i}") for i, entry in enumerate(document["records"])]
-        with archive.recorder(recording, metadata=metadata, on_error="discard", **options) as recorder:
+        with archive.recorder(recording, metadata=metadata, on_error="discard", **as_it_is(options)) as recorder:
             for number, record in enumerate(records):
                 try:
                     recorder.append(**interaction_row(recorder.count, **record))

@@ -17,7 +17,7 @@ from replaypack.errors import ExportError, ImportFormatError, UsageError
 from replaypack.recording import Recording
 from replaypack.tagged import load_json
 
-__all__ = ["HEAD", "Interchange", "Summary", "atomic_file", "detect", "format_named", "formats"]
+__all__ = ["HEAD", "Interchange", "Summary", "as_it_is", "atomic_file", "detect", "format_named", "formats"]
 
 #: Bytes at the beginning of a file by which formats are told apart.
 HEAD = 64 << 10
@@ -28,6 +28,14 @@ _FORMATS = {
     "karenina": "replaypack.integrations.karenina_json",
     "jsonl": "replaypack.integrations.jsonlines:JsonLines",
 }
+
+
+def as_it_is(options: dict[str, Any]) -> dict[str, Any]:
+    """Options of the recorder of an import: what a file holds is not redacted unless that was asked for.
+
+    A recording that is continued keeps its policy.
+    """
+    return options if options.get("if_exists") == "append" else {"redact": None, **options}
 
 
 class Summary(msgspec.Struct, frozen=True):

@@ -24,7 +24,7 @@ from replaypack.recording import Record, Recording
 from replaypack.tagged import jsonable, load_json
 
 from ._jsonlines_reader import BOM, MAX_LINE, Reader, Unknown
-from .interchange import Summary, atomic_file
+from .interchange import Summary, as_it_is, atomic_file
 
 __all__ = ["JsonLines"]
 
@@ -81,7 +81,7 @@ class JsonLines:
                 options.setdefault("match", head.match)
                 options.setdefault("redact", policy_from_manifest(head.redaction))
                 reader.strict = True
-            with archive.recorder(recording, on_error="discard", **options) as recorder:
+            with archive.recorder(recording, on_error="discard", **as_it_is(options)) as recorder:
                 before = recorder.count
                 if head is None:
                     reader.append(recorder, *first)

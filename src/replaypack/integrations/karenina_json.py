@@ -13,7 +13,7 @@ from replaypack.replay.keyed import ArchivedReplayStore, MissPolicy
 from replaypack.replay.keyed.archived import KIND, record_entries
 from replaypack.replay.keyed.persistence import read, write
 
-from .interchange import Summary
+from .interchange import Summary, as_it_is
 
 __all__ = ["detects", "dump", "load", "name"]
 
@@ -36,7 +36,7 @@ def load(
     """Record the entries of a file, in their order. ``miss_policy`` instead of the one in the file; ``options`` go to
     `Archive.recorder`. Raises `ReplayPersistenceError`, an `ImportFormatError`, before anything is recorded."""
     document = read(path, miss_policy=miss_policy)
-    record_entries(document.entries, archive, recording, miss_policy=document.miss_policy, **options)
+    record_entries(document.entries, archive, recording, miss_policy=document.miss_policy, **as_it_is(options))
     notes = [f"left out, as a replay store has no place for it: {pointer}" for pointer in document.ignored]
     places = {(key.outer, key.rung) for key, _ in document.entries}
     if len(places) < len(document.entries):
