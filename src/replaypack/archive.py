@@ -677,7 +677,7 @@ def open(
     except BaseException:
         archive.close()
         raise
-    recording._owns_storage = True
+    recording.owns_storage = True
     return recording
 
 

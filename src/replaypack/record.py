@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from ._read.blobs import read_blob, recipe_of
 from ._read.index import Found
 from .errors import UsageError
+from .format.recipe import Range
 from .format.row import FLAGS, STATUSES, Row
 from .values import ABSENT, decode_payload
 
@@ -165,4 +167,8 @@ class Record:
 
     def blob_bytes(self, role: str) -> bytes:
         """The bytes of the ``request``, ``identity`` or ``response`` blob, checked against its digest."""
-        return self._recording._blob(self._found, role)
+        return read_blob(self._recording.index, self._found, role, limit=self._recording.blob_limit)
+
+    def recipe(self, role: str) -> list[Range]:
+        """The ranges of the recording's literals that make a blob, where it does not stand behind the row."""
+        return recipe_of(self._recording.index, self._found, role)

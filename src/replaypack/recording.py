@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time as _time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from types import TracebackType
@@ -15,19 +14,19 @@ import msgspec
 from ._arguments import check_number, check_text, check_type, names_of
 from ._read import ladder
 from ._read.around import frames_around, read_literals
+from ._read.blobs import blob_ref
 from ._read.cache import Cache
 from ._read.index import Found, Index
 from ._read.packs import Frame, PackReader
 from ._read.rekeyed import Override
+from ._read.sequence import found_in, in_order
 from ._threads import in_thread
 from ._write.prepare import opaque_key
 from .errors import ConflictError, FormatError, UsageError
-from .format.digests import digest
 from .format.manifest import NEAR_LIMIT, Manifest, Redaction
-from .format.recipe import BLOB_LIMIT, Range, materialise, output_length
+from .format.recipe import BLOB_LIMIT, Range
 from .format.record_frame import RecordFrame
-from .format.row import STATUSES, BlobRef, Row, discriminator
-from .format.table import FrameEntry
+from .format.row import STATUSES, Row, discriminator
 from .policies.matching import MatchPolicy
 from .policies.redaction import VALUES_ONLY, Redactor, known_secrets, policy_from_manifest
 from .record import Record
@@ -42,10 +41,6 @@ _LOOK_RAW = 20 << 20
 _LOOK_BLOB = 16 << 20
 _LOOK_ALL = 8 << 20
 
-#: Record frames that iteration reads ahead, in one batch, and their raw bytes.
-_AHEAD = 8
-_AHEAD_BYTES = 16 << 20
-
 
 class Recording:
     """A recording opened for reading. Lazy, safe for many threads, a context manager. Made by `open`."""
@@ -58,7 +53,6 @@ class Recording:
         *,
         refresh: Callable[[], Manifest] | None = None,
         cache_bytes: int = 64 << 20,
-        owns_storage: bool = False,
         match: MatchPolicy | None = None,
         secrets: Iterable[str | bytes] = (),
     ) -> None:
@@ -72,7 +66,8 @@ class Recording:
         self._stored = Cache(cache_bytes // 8)
         self._cache = Cache(cache_bytes - cache_bytes // 8, beside=self._pages)
         self._reader = PackReader(storage)
-        self._owns_storage = owns_storage
+        #: Whether `close` releases the storage too, as where a locator was opened.
+        self.owns_storage = False
         self._manifest = manifest
         self._index = Index(manifest, self._reader, self._cache, self._pages, self._stored)
         self._near_read = False
@@ -107,7 +102,7 @@ class Recording:
         self._cache.clear()
         self._pages.clear()
         self._stored.clear()
-        if self._owns_storage:
+        if self.owns_storage:
             self._storage.close()
 
     # What it is
@@ -121,6 +116,16 @@ class Recording:
     def locator(self) -> str:
         """``URL#name@revision``."""
         return f"{self._storage.url}#{self._name}@{self._manifest.storage.revision}"
+
+    @property
+    def storage(self) -> Storage:
+        """Where the archive lies that it is part of."""
+        return self._storage
+
+    @property
+    def index(self) -> Index:
+        """The tables and frames behind the records, for what checks or writes them; no stable interface."""
+        return self._index
 
     @property
     def manifest(self) -> Manifest:
@@ -352,7 +357,7 @@ class Recording:
         check_number("frames", frames, "a number of frames")
         near = frames_around(self._index, min(seq, max(0, len(self) - 1)), frames) if frames else []
         read = self._index.read_frames([frame for _, frame in near])
-        return [Record(self, found) for frame in read for found in _found(frame)]
+        return [Record(self, found) for frame in read for found in found_in(frame)]
 
     def of_key(self, key: bytes, *, limit: int = 16, frames: int = 16) -> list[Record]:
         """Return up to ``limit`` records of a key (32 bytes), of whatever scope, from ``frames`` frames at most.
@@ -411,7 +416,7 @@ class Recording:
         candidates = [self.record(at[0])] if at is not None else self.records()
         for record in candidates:
             for role in ("request", "identity", "response"):
-                ref = _blob_ref(record.row, role)
+                ref = blob_ref(record.row, role)
                 if ref is not None and ref.digest == wanted and ref.encoding:
                     return record, role
         raise UsageError(f"the recording has no blob {digest_}")
@@ -472,7 +477,7 @@ class Recording:
         self, wanted: Callable[[Row], bool], position: int, last: int | None, poll_interval: float | None
     ) -> Iterator[Record]:
         while True:
-            for found in self._scan(position):
+            for found in in_order(self._index, position, where=self.locator):
                 row = found.row
                 position = row.seq + 1
                 if last is not None and row.seq > last:
@@ -503,71 +508,6 @@ class Recording:
         self._index = Index(manifest, self._reader, self._cache, self._pages, self._stored)
         self._manifest = manifest
         return True
-
-    def _scan(self, first: int) -> Iterator[Found]:
-        index = self._index
-        frames = iter(index.frames(first))
-        expected: int | None = None
-        with ThreadPoolExecutor(1, thread_name_prefix="replaypack-read") as pool:
-            batch = _take(frames, 1)
-            ahead: Future[list[RecordFrame]] | None = None
-            records = index.read_frames([frame for _, frame in batch])
-            while batch:
-                next_batch = _take(frames, _AHEAD)
-                if next_batch:
-                    ahead = pool.submit(index.read_frames, [frame for _, frame in next_batch])
-                records.reverse()
-                for entry, frame in batch:
-                    if entry.first != expected and (expected is not None or entry.first > first):
-                        raise FormatError(f"record {entry.first} follows others than it should", where=frame.where)
-                    expected = entry.first + entry.items
-                    number = 0
-                    # Taken out of the list, so that what its recipes resolve to is not held longer than needed.
-                    for found in _found(records.pop()):
-                        if found.row.seq != entry.first + number:
-                            raise FormatError("a record frame is not in order", where=frame.where)
-                        number += 1
-                        if found.row.seq >= first:
-                            yield found
-                    if number != entry.items:
-                        raise FormatError(f"a record frame has {number} records, not {entry.items}", where=frame.where)
-                batch = next_batch
-                records = ahead.result() if ahead is not None and batch else []
-            if first < len(self) and expected != index.end:
-                raise FormatError(f"the records end at {expected}, the manifest names {index.end}", where=self.locator)
-
-    # Blobs
-
-    def _blob(self, found: Found, role: str) -> bytes:
-        ref = _blob_ref(found.row, role)
-        if ref is None or ref.encoding == 0:
-            return b""
-        if role == "response" and found.inline is not None:
-            return found.inline  # its digest is part of the row, which was checked
-        ranges = self._recipe(found, role)
-        where = f"{role} of record {found.row.seq}"
-        total = sum(map(output_length, ranges))
-        if total != ref.size:
-            raise FormatError(f"a recipe makes {total} bytes, the row names {ref.size}", where=where)
-        spans = [(item.offset, item.length) for item in ranges]
-        parts = iter(self._index.literals(spans, size=total, limit=self.blob_limit, where=where))
-        data = materialise(ranges, ref.size, lambda _offset, _length: next(parts), where=where)
-        if digest(data) != ref.digest:
-            raise FormatError("the blob does not match its digest", where=where)
-        return data
-
-    def _recipe(self, found: Found, role: str) -> list[Range]:
-        row = found.row
-        recipes = self._index.recipes(found.frame, found.number)
-        roles = [name for name in ("request", "identity") if getattr(row, name) is not None]
-        if found.inline is None and row.response_encoding:
-            roles.append("response")
-        if len(recipes) != len(roles):
-            raise FormatError(f"record {row.seq} has {len(recipes)} recipes for {len(roles)} blobs")
-        ranges = recipes[roles.index(role)]
-        if sum(item.length for item in ranges) > 1 << 32:
-            raise FormatError(f"the recipe of record {row.seq} is larger than any blob")
-        return ranges
 
     # Coroutines
 
@@ -600,23 +540,3 @@ class Recording:
 def _nanoseconds(moment: datetime) -> int:
     """Nanoseconds since the epoch, exactly; a float has not enough digits. Without an offset it is local time."""
     return (moment.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) * 1000
-
-
-def _take(frames: Iterator[tuple[FrameEntry, Frame]], count: int) -> list[tuple[FrameEntry, Frame]]:
-    taken: list[tuple[FrameEntry, Frame]] = []
-    size = 0
-    while len(taken) < count and size < _AHEAD_BYTES and (item := next(frames, None)) is not None:
-        taken.append(item)
-        size += item[0].raw
-    return taken
-
-
-def _found(frame: RecordFrame) -> Iterator[Found]:
-    for number, (row, data, inline) in enumerate(frame.records()):
-        yield Found(row, data, inline, frame, number)
-
-
-def _blob_ref(row: Row, role: str) -> BlobRef | None:
-    if role == "response":
-        return row.response
-    return row.request if role == "request" else row.identity

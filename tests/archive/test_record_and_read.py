@@ -538,7 +538,7 @@ def test_long_histories_of_small_turns(archive: Archive, monkeypatch: pytest.Mon
     record(archive, "run", expected, flush_every=60)
     recording = archive.open("run")
     check(recording, expected)
-    ranges = [recording._recipe(r._found, "request") for r in recording.records()]
+    ranges = [r.recipe("request") for r in recording.records()]
     assert max(map(len, ranges)) <= 121
     assert max(map(len, ranges)) > 50
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from replaypack._read.rekeyed import new_key
+from replaypack._read.sequence import in_order
 from replaypack._write.merge import finish
 from replaypack._write.publish import Progress as State
 from replaypack._write.publish import Publisher
@@ -158,8 +159,8 @@ class _Writer:
 
     def run(self, progress: Report | None) -> None:
         """Upload everything but the manifest."""
-        found = self._source._scan(0)
-        for number, segment in enumerate(self._source._index.segments):
+        found = in_order(self._source.index, 0, where=self._source.locator)
+        for number, segment in enumerate(self._source.index.segments):
             builder = SegmentBuilder(segment.segment.first, segment.segment.inline_first)
             end = segment.segment.first + segment.segment.count
             self._refer(builder, number)
@@ -179,7 +180,7 @@ class _Writer:
 
     def _refer(self, builder: SegmentBuilder, number: int) -> None:
         """Let the new segment refer to the literals of the old one, and list the same blobs."""
-        index = self._source._index
+        index = self._source.index
         segment = index.segments[number]
         count = 0
         for page in range(len(segment.root(LITERALS).fences)):
@@ -251,7 +252,7 @@ class _Writer:
 
 def _different_keys(recording: Recording) -> int:
     """How many different keys a recording has (scopes not told apart)."""
-    index = recording._index
+    index = recording.index
 
     def keys(number: int) -> Iterator[bytes]:
         segment = index.segments[number]

@@ -43,7 +43,7 @@ def verify_recording(recording: Recording, *, level: Level = "full", progress: R
 
     Raises `StorageError` where the store cannot be asked.
     """
-    for found in _verify(recording, level, progress, PackChecker(recording._storage)):
+    for found in _verify(recording, level, progress, PackChecker(recording.storage)):
         yield found._replace(recording=recording.name)
 
 
@@ -66,12 +66,12 @@ def _verify(recording: Recording, level: Level, progress: Report | None, packs: 
         return tell
 
     tell = report("packs")
-    refs = recording._index.packs
+    refs = recording.index.packs
     for number, ref in enumerate(refs):
         tell(number, len(refs))
         yield from packs.check(ref, frames=depth >= 2)
     tell(len(refs), len(refs))
-    pages = Pages(recording._index, packs)
+    pages = Pages(recording.index, packs)
     yield from check_tables(manifest, pages, packs, report("tables"))
     if depth >= 3:
         from ._rows import RowChecker

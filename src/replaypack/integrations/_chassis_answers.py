@@ -125,9 +125,9 @@ class HeldRows:
         """Those of a recording; None where they are too many, or cannot all be read: others may still answer."""
         rows: dict[str, Any] = {}
         try:
-            if bulk_size(view._index) > _HELD:
+            if bulk_size(view.index) > _HELD:
                 return None
-            for pair in bulk_rows(view._index):
+            for pair in bulk_rows(view.index):
                 row = pair[0]
                 key = row.attributes.get("key") if row.attributes else None
                 if isinstance(key, str) and row.scope is None and row.scheme == "opaque":
