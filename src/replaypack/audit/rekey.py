@@ -15,6 +15,7 @@ import msgspec
 
 from replaypack._read.rekeyed import new_key
 from replaypack._read.sequence import in_order
+from replaypack._write.claim import refuse_case_twin, refuse_claimed
 from replaypack._write.merge import finish
 from replaypack._write.publish import Progress as State
 from replaypack._write.publish import Publisher
@@ -37,6 +38,7 @@ from replaypack.format.row import discriminator, with_key
 from replaypack.format.table import BLOBS, INLINE_SPACE, KEYS, LITERALS, pack_key, unpack_frame
 from replaypack.policies.matching import MatchPolicy, MatchSpec
 from replaypack.recording import Record, Recording
+from replaypack.recover import finish_leftover
 
 from ._faults import Progress, Report
 
@@ -91,12 +93,12 @@ def rekey(
     target = check_name(name if to is None else to)
     newest = None
     if to is None:
-        archive._finish_leftover(name, "error")
-        newest = archive._newest(name, fresh=True)
-        archive._refuse_claimed(name, newest)
+        finish_leftover(archive, name, "error")
+        newest = archive.manifests.newest(name, fresh=True)
+        refuse_claimed(archive.storage, name, newest)
     else:
-        archive._refuse_case_twin(to)
-        if archive._newest(to, fresh=True) is not None:
+        refuse_case_twin(archive.storage, to)
+        if archive.manifests.newest(to, fresh=True) is not None:
             raise RecordingExistsError(f"{archive.url}#{to} exists already", hint="choose another name")
     with archive.open(name, revision, fresh=True) as source:
         content = source.manifest.content
