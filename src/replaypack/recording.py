@@ -21,7 +21,7 @@ from ._read.packs import Frame, PackReader
 from ._read.rekeyed import Override
 from ._read.sequence import found_in, in_order
 from ._threads import in_thread
-from ._write.prepare import opaque_key
+from .canonical import opaque_key
 from .errors import ConflictError, FormatError, UsageError
 from .format.manifest import NEAR_LIMIT, Manifest, Redaction
 from .format.recipe import BLOB_LIMIT, Range
