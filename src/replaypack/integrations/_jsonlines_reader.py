@@ -126,7 +126,7 @@ class Reader:
                 raise _Refused(f"{name} is {_what(result[name])}, not text")
         if called.get("request") in ("args", "arguments") and kind == "tool" and "name" in result:
             # What a session makes of a tool call (spec/registry.md).
-            found["request"] = {"name": result["name"], "arguments": found["request"]}
+            found["request"] = {"name": result["name"], "args": found["request"]}
         result.update(_key(found))
         result.update(_outcome(found))
         result.update(_times(found))
