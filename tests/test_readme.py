@@ -59,7 +59,7 @@ def test_every_feature_of_the_readme_has_the_test_that_it_names() -> None:
     assert len(named) > 40
     for name in named:
         path, _, test = name.rpartition("::")
-        if test.endswith(".py") or test.endswith("/"):
+        if test.endswith((".py", "/")):
             assert any(str(found).endswith(test.rstrip("/")) for found in tests.rglob("*")), name
         else:
             assert test in defined, name
