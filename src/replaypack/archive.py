@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -16,21 +14,18 @@ from . import __version__
 from ._arguments import check_number, check_text, check_type
 from ._read.cache import Cache
 from ._read.index import Index
+from ._read.manifests import Manifests
 from ._read.packs import PackReader
 from ._threads import in_thread
 from ._write.base import Seed, seed_from
-from ._write.journal import Leftover, find_leftovers, journal_directory, writer_is_alive
+from ._write.claim import claim, refuse_case_twin, refuse_claimed
+from ._write.journal import Leftover, find_leftovers, journal_directory
 from ._write.publish import ClaimMode, Publisher, new_id, now_rfc3339, progress_of
-from .canonical import canonical_json
 from .errors import (
-    ConflictError,
     FormatError,
     InvalidNameError,
-    ObjectExistsError,
     ObjectMissingError,
     RecordingExistsError,
-    RecordingNotFoundError,
-    StorageError,
     UsageError,
 )
 from .format.digests import digest
@@ -39,13 +34,10 @@ from .format.manifest import (
     Manifest,
     Redaction,
     check_metadata,
-    encode_manifest,
     match_note,
     parse_manifest,
 )
-from .format.manifest import Storage as StorageSection
-from .format.names import LATEST, MARKER, check_name, is_name, latest_key, open_key, parse_locator, revision_key
-from .format.versions import CURRENT_VERSION, FORMAT, parse_document
+from .format.names import LATEST, MARKER, check_name, parse_locator, revision_key
 from .policies.matching import MatchPolicy, MatchSpec
 from .policies.redaction import (
     DEFAULT,
@@ -57,6 +49,7 @@ from .policies.redaction import (
 )
 from .recorder import Recorder
 from .recording import Recording
+from .recover import finish_leftover
 from .storage import Storage, open_storage
 
 if TYPE_CHECKING:
@@ -67,11 +60,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Archive", "aopen", "open"]
 
-#: A claim that published nothing for this long may be taken over.
-CLAIM_EXPIRES = timedelta(hours=24)
-_REVISION_KEY = re.compile(r"recordings/(?P<name>.+)/(?:(?P<revision>\d{8})\.json|latest\.json)")
-#: Revisions behind `latest.json` that a reader tries.
-_MAX_PROBES = 10_000
 _NO_REDACTION = Redaction(name="none", version=1)
 
 
@@ -97,6 +85,11 @@ class Archive:
     def url(self) -> str:
         """The URL, without credentials."""
         return self.storage.url
+
+    @property
+    def manifests(self) -> Manifests:
+        """The manifests of its recordings, for what checks or writes them; no stable interface."""
+        return Manifests(self.storage)
 
     def close(self) -> None:
         """Release the storage."""
@@ -137,7 +130,7 @@ class Archive:
         check_name(name)
         policy = None if match is None else MatchPolicy.of(match)
         check_number("revision", revision, "a number from 1 on", least=1, below=10**8)
-        manifest = self._manifest(name, revision, fresh=fresh)
+        manifest = self.manifests.find(name, revision, fresh=fresh)
         for label, wanted, is_ in (
             ("content", expect_digest, manifest.content_digest),
             ("manifest", expect_manifest, manifest.digest),
@@ -149,7 +142,7 @@ class Archive:
                 )
         refresh: Callable[[], Manifest] | None = None
         if revision is None:
-            refresh = lambda: self._manifest(name, None, fresh=True)  # noqa: E731
+            refresh = lambda: self.manifests.find(name, None, fresh=True)  # noqa: E731
         return Recording(
             self.storage,
             name,
@@ -166,119 +159,19 @@ class Archive:
 
     def recordings(self, prefix: str = "") -> Iterator[str]:
         """Yield the names of the recordings, sorted; needs a listing (not over http)."""
-        names = set()
-        for info in self.storage.list("recordings/" + prefix):
-            match = _REVISION_KEY.fullmatch(info.key)
-            if match is not None and is_name(match["name"]):
-                names.add(match["name"])
-        yield from sorted(names)
+        yield from self.manifests.names(prefix)
 
     def revisions(self, name: str) -> Iterator[Manifest]:
         """Yield the manifests of a recording's revisions, oldest first; gaps are legal. Needs a listing.
 
         Raises `RecordingNotFoundError`.
         """
-        numbers = sorted(self._revision_numbers(name))
+        numbers = sorted(self.manifests.numbers(name))
         if not numbers:
-            raise self._not_found(name)
+            raise self.manifests.not_found(name)
         for number in numbers:
             key = revision_key(name, number)
             yield parse_manifest(self.storage.get(key), where=key)
-
-    def _revision_numbers(self, name: str) -> list[int]:
-        found = (_REVISION_KEY.fullmatch(info.key) for info in self.storage.list(f"recordings/{check_name(name)}/"))
-        return [int(match["revision"]) for match in found if match and match["name"] == name and match["revision"]]
-
-    def _get_manifest(self, key: str) -> Manifest | None:
-        try:
-            return parse_manifest(self.storage.get(key), where=key)
-        except ObjectMissingError:
-            return None
-
-    def _manifest(self, name: str, revision: int | None, *, fresh: bool) -> Manifest:
-        if revision is not None:
-            manifest = self._get_manifest(revision_key(name, revision))
-            if manifest is not None and manifest.storage.revision != revision:
-                raise _misplaced(revision_key(name, revision), manifest)
-            if manifest is None:
-                raise RecordingNotFoundError(
-                    f"{self.url}#{name} has no revision {revision} (missing or not permitted)",
-                    hint="`replaypack log` lists the revisions",
-                )
-            return manifest
-        newest = self._newest(name, fresh=fresh)
-        if newest is None:
-            raise self._not_found(name)
-        return newest
-
-    def _newest(self, name: str, *, fresh: bool) -> Manifest | None:
-        """The newest manifest that readers should see, or None.
-
-        ``latest.json`` is a hint that may be behind or missing; revisions are found by trying the next number,
-        which needs no listing.
-        """
-        fresh = fresh or self.storage.local_path is not None
-        try:
-            latest = self._get_manifest(latest_key(name))
-        except FormatError as error:
-            if not fresh or error.reason != "corrupted":
-                raise
-            latest = None  # a damaged hint is as good as none: the revisions themselves can be asked
-        if latest is not None and not fresh:
-            return latest
-        newest = self._probe(name, latest)
-        if newest is None:
-            return None
-        storage = newest.storage
-        if storage.cause in ("claim", "checkpoint") and storage.claim != "replace":
-            checkpoint = self._get_manifest(open_key(name, storage.revision))
-            if (
-                checkpoint is not None
-                and checkpoint.storage.writer == storage.writer
-                and checkpoint.storage.checkpoint >= storage.checkpoint
-            ):
-                return checkpoint
-        return newest
-
-    def _probe(self, name: str, latest: Manifest | None) -> Manifest | None:
-        newest = latest
-        start = number = latest.storage.revision if latest is not None else 0
-        while (following := self._get_manifest(revision_key(name, number + 1))) is not None:
-            if following.storage.revision != number + 1:
-                raise _misplaced(revision_key(name, number + 1), following)
-            newest = following
-            number += 1
-            if number - start > _MAX_PROBES:
-                # What answers to any number goes on forever.
-                raise FormatError(
-                    f"latest.json is more than {_MAX_PROBES} revisions behind, or missing",
-                    where=f"{self.url}#{name}",
-                    hint=f"open a revision by its number, as {name}@{number}",
-                )
-        if newest is None:
-            # Without latest.json, and with the first revisions pruned, only a listing helps.
-            try:
-                numbers = self._revision_numbers(name)
-            except StorageError:
-                return None
-            if numbers:
-                newest = self._get_manifest(revision_key(name, max(numbers)))
-        return newest
-
-    def _not_found(self, name: str) -> RecordingNotFoundError:
-        hint = None
-        try:
-            known = [*self.recordings()]
-            near = difflib.get_close_matches(name, known, n=3)
-            if near:
-                hint = "did you mean " + " or ".join(near) + "?"
-            elif not known:
-                hint = "there are no recordings here: is the URL right?"
-            else:
-                hint = f"`replaypack ls {self.url}` lists what there is"
-        except StorageError:
-            pass
-        return RecordingNotFoundError(f"no recording {name!r} in {self.url} (missing or not permitted)", hint=hint)
 
     def require(self) -> None:
         """Raise `ObjectMissingError` unless there is an archive: what looks empty may also be mistyped."""
@@ -355,10 +248,10 @@ class Archive:
         check_name(name)
         if redact not in ("default", None) and not isinstance(redact, RedactionPolicy):
             raise UsageError("redact is a RedactionPolicy, 'default' or None")
-        self._refuse_case_twin(name)
-        self._finish_leftover(name, if_exists)
-        newest = self._newest(name, fresh=True)
-        self._refuse_claimed(name, newest)
+        refuse_case_twin(self.storage, name)
+        finish_leftover(self, name, if_exists)
+        newest = self.manifests.newest(name, fresh=True)
+        refuse_claimed(self.storage, name, newest)
         mode: ClaimMode = "create"
         old: Manifest | None = None
         if newest is not None and (newest.content.records or newest.content.state != "open"):
@@ -411,7 +304,7 @@ class Archive:
             redactor=redactor,
         )
         try:
-            publisher.previous = self._claim(publisher, newest).digest
+            publisher.previous = claim(publisher, newest).digest
         except BaseException:
             recorder._abandon()
             raise
@@ -462,115 +355,6 @@ class Archive:
             error=None,
         )
 
-    def _claim(self, publisher: Publisher, newest: Manifest | None) -> Manifest:
-        """Create the publisher's revision, which repeats what was there and says who writes now."""
-        name, mode, revision, writer = publisher.name, publisher.mode, publisher.revision, publisher.writer
-        if mode == "create" or newest is None:
-            content = publisher.template
-            storage = StorageSection(
-                revision=revision,
-                checkpoint=0,
-                cause="claim",
-                claim=mode,
-                writer=writer.hex(),
-                created=now_rfc3339(),
-                previous=newest.digest if newest is not None else None,
-                packs=[],
-                pack_pages=[],
-                segments=[],
-                literals=0,
-                inlines=0,
-                merkle_edge=[],
-                tombstones=[],
-                withheld=[],
-            )
-        else:
-            content = newest.content
-            storage = msgspec.structs.replace(
-                newest.storage,
-                revision=revision,
-                checkpoint=0,
-                cause="claim",
-                claim=mode,
-                writer=writer.hex(),
-                created=now_rfc3339(),
-                previous=newest.digest,
-            )
-        manifest = encode_manifest(content, storage)
-        self._mark()
-        try:
-            self.storage.put_new(revision_key(name, revision), manifest.raw)
-        except ObjectExistsError:
-            raise ConflictError(
-                f"another recorder claimed {self.url}#{name} at the same moment", hint="record under another name"
-            ) from None
-        publisher.write_latest(name, manifest)
-        return manifest
-
-    def _mark(self) -> None:
-        """Create the marker; it is there for people and writers, and readers do not need it."""
-        marker = canonical_json({"format": FORMAT, "version": CURRENT_VERSION})
-        try:
-            self.storage.put_new(MARKER, marker)
-        except ObjectExistsError:
-            parse_document(self.storage.get(MARKER), where=MARKER)
-
-    def _refuse_claimed(self, name: str, newest: Manifest | None) -> None:
-        """Raise `RecordingExistsError` where a recorder that may be alive holds the claim."""
-        if newest is None or newest.storage.cause not in ("claim", "checkpoint"):
-            return
-        storage = newest.storage
-        if storage.claim == "replace":
-            # Readers do not see what it published; that it did says that it was alive.
-            checkpoint = self._get_manifest(open_key(name, storage.revision))
-            if checkpoint is not None and checkpoint.storage.writer == storage.writer:
-                storage = checkpoint.storage
-        alive = writer_is_alive(journal_directory(self.storage), storage.writer)
-        # One of the future is no younger: a claim that never expires would be a lock.
-        age = datetime.now(UTC) - datetime.fromisoformat(storage.created[:26].rstrip("Z") + "+00:00")
-        if alive or (alive is None and abs(age) < CLAIM_EXPIRES):
-            raise RecordingExistsError(
-                f"{self.url}#{name} is being recorded by writer {storage.writer} since {storage.created}",
-                hint="its claim expires when it has published nothing for 24 hours"
-                if alive is None
-                else "wait for it, or record under another name",
-            )
-
-    def _refuse_case_twin(self, name: str) -> None:
-        """Names that differ only in case are one file on some disks; refused where that can be seen."""
-
-        if self.storage.local_path is None:
-            return
-        parent = self.storage.local_path / "recordings"
-        for segment in name.split("/"):
-            try:
-                names = os.listdir(parent)
-            except OSError:
-                return
-            for other in names:
-                if other != segment and other.lower() == segment.lower():
-                    raise InvalidNameError(f"{name!r} differs only in case from what is there: {other!r}")
-            parent = parent / segment
-
-    def _finish_leftover(self, name: str, if_exists: str) -> None:
-        from .recover import recover_leftover
-
-        for leftover in self.leftovers():
-            if leftover.head.name != name:
-                continue
-            if if_exists == "error":
-                raise RecordingExistsError(
-                    f"a recorder of {self.url}#{name} died and left records in {leftover.paths[0].parent}",
-                    hint=f"run `replaypack recover {self.url}`, or record with if_exists='append'",
-                )
-            with leftover.held() as held:
-                if held:
-                    recover_leftover(self, leftover)
-                elif any(path.exists() for path in leftover.paths):
-                    raise RecordingExistsError(
-                        f"{self.url}#{name} is being recovered by another process", hint="try again when it is done"
-                    )
-
     def leftovers(self) -> list[Leftover]:
         """The journals that dead recorders of this archive left on this machine."""
         found, _ = find_leftovers(journal_directory(self.storage))
@@ -612,7 +396,7 @@ class Archive:
         keys = [info.key for info in self.storage.list(prefix)]
         own = [key for key in keys if "/" not in key[len(prefix) :] and key.endswith(".json")]
         if not own:
-            raise self._not_found(name)
+            raise self.manifests.not_found(name)
         for key in sorted(own, key=lambda key: (key.endswith("/" + LATEST), key)):
             self.storage.delete(key)
 
@@ -645,10 +429,6 @@ def _refuse_other_match(match: MatchSpec, base: Manifest, where: str) -> None:
         )
 
 
-def _misplaced(key: str, manifest: Manifest) -> FormatError:
-    return FormatError(f"it is the manifest of revision {manifest.storage.revision}", where=key)
-
-
 def open(
     locator: str,
     storage_options: Mapping[str, Any] | None = None,
@@ -677,7 +457,7 @@ def open(
     except BaseException:
         archive.close()
         raise
-    recording._owns_storage = True
+    recording.owns_storage = True
     return recording
 
 

@@ -17,9 +17,9 @@ import msgspec
 from blake3 import blake3
 
 from replaypack._plain import SAFE_INT, Census, Path, on_fresh_stack, pointer, survey
-from replaypack.errors import CanonicalizationError
+from replaypack.errors import CanonicalizationError, UsageError, ValueEncodingError
 
-__all__ = ["SplitIdentity", "canonical_json", "key_digest", "key_of_canonical", "split_at"]
+__all__ = ["SplitIdentity", "canonical_json", "key_digest", "key_of_canonical", "opaque_key", "split_at"]
 
 _SPECIAL = frozenset({int, float, bytes})
 _STR_ONLY = frozenset({str})
@@ -112,6 +112,21 @@ def key_of_canonical(kind: str, canonical_identity: bytes) -> bytes:
     hasher.update(canonical_identity)
     hasher.update(b"]")
     return hasher.digest()
+
+
+def opaque_key(key: str | bytes) -> bytes:
+    """The key of a record whose host supplies one: BLAKE3-256 of it (text as UTF-8), 32 bytes.
+
+    Raises `UsageError` for what is neither text nor bytes, `ValueEncodingError` for lone surrogates.
+    """
+    if isinstance(key, str):
+        try:
+            key = key.encode()
+        except UnicodeEncodeError:
+            raise ValueEncodingError("lone surrogates are not allowed here", path="/key") from None
+    if not isinstance(key, bytes):
+        raise UsageError(f"a key is text or bytes, not {type(key).__name__}")
+    return blake3(key).digest()
 
 
 @lru_cache(maxsize=64, typed=True)

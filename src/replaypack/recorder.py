@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import msgspec
 
-from ._arguments import check_number, check_text
+from ._arguments import check_number, check_text, check_type
 from ._threads import in_thread
 from ._write.base import External, Seed
 from ._write.histories import Histories
@@ -30,7 +30,7 @@ from .errors import (
     UsageError,
 )
 from .format.journal import JOURNAL_VERSION, JournalHead, encode_record
-from .format.manifest import Manifest, State, error_note, match_policy
+from .format.manifest import Manifest, error_note, match_policy
 from .format.merkle import leaf_hash
 from .format.recipe import encode_ops
 from .format.record_frame import Entry, stored_row
@@ -537,15 +537,23 @@ class Recorder:
         )
         self._append(prepared, scope, row.start, row.duration, row.salt)
 
-    def seal(self) -> Manifest:
+    def seal(
+        self, *, state: Literal["sealed", "incomplete"] = "sealed", error: Mapping[str, Any] | None = None
+    ) -> Manifest:
         """Finish the recording and return its manifest; nothing can be appended after.
+
+        ``state="incomplete"`` says that the run did not come to its end, and ``error`` why: it is noted in the
+        manifest as far as JSON has a form for it.
 
         Raises `PublishError` where the store fails (the journal stays; `recover` finishes the recording) and
         `ConflictError` where another writer committed first (the records are kept as a sibling recording).
         """
-        return self._finish("sealed", None)
-
-    def _finish(self, state: State, error: dict[str, Any] | None) -> Manifest:
+        if state not in ("sealed", "incomplete"):
+            raise UsageError(f"state={state!r} is not 'sealed' or 'incomplete'")
+        check_type("error", error, Mapping, "a mapping")
+        note = None
+        if error:
+            note = error_note(dict(error) if self._redactor is None else self._redactor.redact(dict(error))) or None
         with self._lock:
             if self._manifest is not None:
                 return self._manifest
@@ -557,7 +565,7 @@ class Recorder:
             progress = self._progress()
         # The thread deletes the journal once it has committed, whether or not this one still waits for it.
         try:
-            self._manifest = self._worker.seal(state, error, progress, self._journal)
+            self._manifest = self._worker.seal(state, note, progress, self._journal)
         except PublishError:
             self._worker.stop()
             raise
@@ -613,10 +621,7 @@ class Recorder:
             elif error is None:
                 self.seal()
             else:
-                described = describe_error(error, trace=trace)
-                if self._redactor is not None:
-                    described = self._redactor.redact(described)
-                self._finish("incomplete", error_note(described))
+                self.seal(state="incomplete", error=describe_error(error, trace=trace))
         except ReplaypackError as problem:
             if error is None:
                 raise
@@ -629,9 +634,11 @@ class Recorder:
         """`flush`, without blocking the event loop."""
         await in_thread(self.flush)
 
-    async def aseal(self) -> Manifest:
+    async def aseal(
+        self, *, state: Literal["sealed", "incomplete"] = "sealed", error: Mapping[str, Any] | None = None
+    ) -> Manifest:
         """`seal`, without blocking the event loop."""
-        return await in_thread(self.seal)
+        return await in_thread(self.seal, state=state, error=error)
 
     async def __aenter__(self) -> Self:
         return self

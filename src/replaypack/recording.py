@@ -4,196 +4,42 @@ from __future__ import annotations
 
 import time as _time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import msgspec
 
 from ._arguments import check_number, check_text, check_type, names_of
 from ._read import ladder
 from ._read.around import frames_around, read_literals
+from ._read.blobs import blob_ref
 from ._read.cache import Cache
 from ._read.index import Found, Index
 from ._read.packs import Frame, PackReader
 from ._read.rekeyed import Override
+from ._read.sequence import found_in, in_order
 from ._threads import in_thread
-from ._write.prepare import opaque_key
+from .canonical import opaque_key
 from .errors import ConflictError, FormatError, UsageError
-from .format.digests import digest
 from .format.manifest import NEAR_LIMIT, Manifest, Redaction
-from .format.recipe import BLOB_LIMIT, Range, materialise, output_length
+from .format.recipe import BLOB_LIMIT, Range
 from .format.record_frame import RecordFrame
-from .format.row import FLAGS, STATUSES, BlobRef, Row, discriminator
-from .format.table import FrameEntry
+from .format.row import STATUSES, Row, discriminator
 from .policies.matching import MatchPolicy
 from .policies.redaction import VALUES_ONLY, Redactor, known_secrets, policy_from_manifest
+from .record import Record
 from .storage import Storage
-from .values import ABSENT, decode_payload
+from .values import ABSENT
 
 __all__ = ["Record", "Recording"]
-
-_T = TypeVar("_T")
-_UNREAD: Any = object()
 
 #: What a look at several payloads reads: literal frames, their raw bytes, bytes of one payload, of all but the first.
 _LOOK_FRAMES = 16
 _LOOK_RAW = 20 << 20
 _LOOK_BLOB = 16 << 20
 _LOOK_ALL = 8 << 20
-
-#: Record frames that iteration reads ahead, in one batch, and their raw bytes.
-_AHEAD = 8
-_AHEAD_BYTES = 16 << 20
-
-
-class Record:
-    """One recorded call. ``response`` was loaded by `Recording.lookup`; ``request`` is read when touched."""
-
-    __slots__ = ("_found", "_identity", "_recording", "_request", "_response", "_row")
-
-    def __init__(self, recording: Recording, found: Found) -> None:
-        self._recording = recording
-        self._found = found
-        self._row = found.row
-        self._request: Any = _UNREAD
-        self._identity: Any = _UNREAD
-        self._response: Any = _UNREAD
-
-    def __repr__(self) -> str:
-        name = f" {self._row.name!r}" if self._row.name is not None else ""
-        return f"<Record {self.seq}: {self.kind}{name}, {self.status}, key {self.key.hex()[:12]}…>"
-
-    @property
-    def seq(self) -> int:
-        """Its place in the recording, counted from 0."""
-        return self._row.seq
-
-    @property
-    def kind(self) -> str:
-        """The boundary: ``"tool"``, ``"model"``, ``"http"``, …"""
-        return self._row.kind
-
-    @property
-    def name(self) -> str | None:
-        """Name of the tool or model."""
-        return self._row.name
-
-    @property
-    def key(self) -> bytes:
-        """What it is looked up by (32 bytes)."""
-        override = self._recording._override
-        return self._row.key if override is None else override.key(self._row.seq)
-
-    @property
-    def key_scheme(self) -> str:
-        """How the key was made: ``identity``, ``opaque``, or a named derivation."""
-        return self._row.scheme
-
-    @property
-    def scope(self) -> str | None:
-        """The scope it was recorded in."""
-        return self._row.scope
-
-    @property
-    def time(self) -> datetime:
-        """When the call began, in UTC (microseconds; ``start`` has nanoseconds)."""
-        seconds, nanoseconds = divmod(self._row.start, 1_000_000_000)
-        return datetime.fromtimestamp(seconds, UTC).replace(microsecond=nanoseconds // 1000)
-
-    @property
-    def start(self) -> int:
-        """When the call began, in nanoseconds since the epoch."""
-        return self._row.start
-
-    @property
-    def duration(self) -> float:
-        """How long the call took, in seconds."""
-        return self._row.duration / 1e9
-
-    @property
-    def status(self) -> str:
-        """``"ok"``, ``"error"`` or ``"interrupted"``."""
-        return STATUSES[self._row.status]
-
-    @property
-    def flags(self) -> frozenset[str]:
-        """``redacted``, ``transformed``, ``truncated``, ``live_fallback``."""
-        return frozenset(name for name, bit in FLAGS.items() if self._row.flags & bit)
-
-    @property
-    def attributes(self) -> dict[str, Any]:
-        """What the recorder noted besides."""
-        return dict(self._row.attributes or {})
-
-    @property
-    def row(self) -> Row:
-        """The row as it is stored and hashed: digests, sizes and encodings of the payloads."""
-        return self._row
-
-    @property
-    def row_bytes(self) -> bytes:
-        """The bytes of the row, of which its Merkle leaf is made."""
-        return self._found.row_bytes
-
-    @property
-    def response(self) -> Any:
-        """What came back; `ABSENT` where nothing did."""
-        if self._response is _UNREAD:
-            row = self._row
-            encoding = row.response_encoding
-            inline = self._found.inline
-            if encoding == 0:
-                self._response = ABSENT
-            else:
-                self._response = decode_payload(encoding, self.response_bytes if inline is None else inline)
-        return self._response
-
-    @property
-    def request(self) -> Any:
-        """What was sent; `ABSENT` where it was not recorded. Takes up to two more rounds of requests."""
-        if self._request is _UNREAD:
-            ref = self._row.request
-            self._request = ABSENT if ref is None else decode_payload(ref.encoding, self.blob_bytes("request"))
-        return self._request
-
-    @property
-    def identity(self) -> Any:
-        """What the key was made of; the request where it is the same; `ABSENT` for an ``opaque`` key."""
-        if self._row.identity is None:
-            return self.request if self._row.scheme != "opaque" else ABSENT
-        if self._identity is _UNREAD:
-            self._identity = decode_payload(self._row.identity.encoding, self.blob_bytes("identity"))
-        return self._identity
-
-    @property
-    def error(self) -> dict[str, Any] | None:
-        """The recorded error (type, module, message, args) of a call that failed, else None."""
-        if self._row.status == 0:
-            return None
-        response = self.response
-        return response if isinstance(response, dict) else {"type": None, "message": str(response)}
-
-    def response_as(self, type_: type[_T]) -> _T:
-        """The response as a dataclass, msgspec Struct, TypedDict, … (`msgspec.convert`).
-
-        Raises `UsageError` where it does not fit.
-        """
-        try:
-            return msgspec.convert(self.response, type_)
-        except msgspec.ValidationError as error:
-            raise UsageError(f"the response of record {self.seq} is no {type_.__name__}: {error}") from None
-
-    @property
-    def response_bytes(self) -> bytes:
-        """The bytes of the response blob."""
-        return self.blob_bytes("response")
-
-    def blob_bytes(self, role: str) -> bytes:
-        """The bytes of the ``request``, ``identity`` or ``response`` blob, checked against its digest."""
-        return self._recording._blob(self._found, role)
 
 
 class Recording:
@@ -207,7 +53,6 @@ class Recording:
         *,
         refresh: Callable[[], Manifest] | None = None,
         cache_bytes: int = 64 << 20,
-        owns_storage: bool = False,
         match: MatchPolicy | None = None,
         secrets: Iterable[str | bytes] = (),
     ) -> None:
@@ -221,7 +66,8 @@ class Recording:
         self._stored = Cache(cache_bytes // 8)
         self._cache = Cache(cache_bytes - cache_bytes // 8, beside=self._pages)
         self._reader = PackReader(storage)
-        self._owns_storage = owns_storage
+        #: Whether `close` releases the storage too, as where a locator was opened.
+        self.owns_storage = False
         self._manifest = manifest
         self._index = Index(manifest, self._reader, self._cache, self._pages, self._stored)
         self._near_read = False
@@ -256,7 +102,7 @@ class Recording:
         self._cache.clear()
         self._pages.clear()
         self._stored.clear()
-        if self._owns_storage:
+        if self.owns_storage:
             self._storage.close()
 
     # What it is
@@ -270,6 +116,16 @@ class Recording:
     def locator(self) -> str:
         """``URL#name@revision``."""
         return f"{self._storage.url}#{self._name}@{self._manifest.storage.revision}"
+
+    @property
+    def storage(self) -> Storage:
+        """Where the archive lies that it is part of."""
+        return self._storage
+
+    @property
+    def index(self) -> Index:
+        """The tables and frames behind the records, for what checks or writes them; no stable interface."""
+        return self._index
 
     @property
     def manifest(self) -> Manifest:
@@ -500,7 +356,7 @@ class Recording:
         check_number("frames", frames, "a number of frames")
         near = frames_around(self._index, min(seq, max(0, len(self) - 1)), frames) if frames else []
         read = self._index.read_frames([frame for _, frame in near])
-        return [Record(self, found) for frame in read for found in _found(frame)]
+        return [Record(self, found) for frame in read for found in found_in(frame)]
 
     def of_key(self, key: bytes, *, limit: int = 16, frames: int = 16) -> list[Record]:
         """Return up to ``limit`` records of a key (32 bytes), of whatever scope, from ``frames`` frames at most.
@@ -559,7 +415,7 @@ class Recording:
         candidates = [self.record(at[0])] if at is not None else self.records()
         for record in candidates:
             for role in ("request", "identity", "response"):
-                ref = _blob_ref(record.row, role)
+                ref = blob_ref(record.row, role)
                 if ref is not None and ref.digest == wanted and ref.encoding:
                     return record, role
         raise UsageError(f"the recording has no blob {digest_}")
@@ -620,7 +476,7 @@ class Recording:
         self, wanted: Callable[[Row], bool], position: int, last: int | None, poll_interval: float | None
     ) -> Iterator[Record]:
         while True:
-            for found in self._scan(position):
+            for found in in_order(self._index, position, where=self.locator):
                 row = found.row
                 position = row.seq + 1
                 if last is not None and row.seq > last:
@@ -651,71 +507,6 @@ class Recording:
         self._index = Index(manifest, self._reader, self._cache, self._pages, self._stored)
         self._manifest = manifest
         return True
-
-    def _scan(self, first: int) -> Iterator[Found]:
-        index = self._index
-        frames = iter(index.frames(first))
-        expected: int | None = None
-        with ThreadPoolExecutor(1, thread_name_prefix="replaypack-read") as pool:
-            batch = _take(frames, 1)
-            ahead: Future[list[RecordFrame]] | None = None
-            records = index.read_frames([frame for _, frame in batch])
-            while batch:
-                next_batch = _take(frames, _AHEAD)
-                if next_batch:
-                    ahead = pool.submit(index.read_frames, [frame for _, frame in next_batch])
-                records.reverse()
-                for entry, frame in batch:
-                    if entry.first != expected and (expected is not None or entry.first > first):
-                        raise FormatError(f"record {entry.first} follows others than it should", where=frame.where)
-                    expected = entry.first + entry.items
-                    number = 0
-                    # Taken out of the list, so that what its recipes resolve to is not held longer than needed.
-                    for found in _found(records.pop()):
-                        if found.row.seq != entry.first + number:
-                            raise FormatError("a record frame is not in order", where=frame.where)
-                        number += 1
-                        if found.row.seq >= first:
-                            yield found
-                    if number != entry.items:
-                        raise FormatError(f"a record frame has {number} records, not {entry.items}", where=frame.where)
-                batch = next_batch
-                records = ahead.result() if ahead is not None and batch else []
-            if first < len(self) and expected != index.end:
-                raise FormatError(f"the records end at {expected}, the manifest names {index.end}", where=self.locator)
-
-    # Blobs
-
-    def _blob(self, found: Found, role: str) -> bytes:
-        ref = _blob_ref(found.row, role)
-        if ref is None or ref.encoding == 0:
-            return b""
-        if role == "response" and found.inline is not None:
-            return found.inline  # its digest is part of the row, which was checked
-        ranges = self._recipe(found, role)
-        where = f"{role} of record {found.row.seq}"
-        total = sum(map(output_length, ranges))
-        if total != ref.size:
-            raise FormatError(f"a recipe makes {total} bytes, the row names {ref.size}", where=where)
-        spans = [(item.offset, item.length) for item in ranges]
-        parts = iter(self._index.literals(spans, size=total, limit=self.blob_limit, where=where))
-        data = materialise(ranges, ref.size, lambda _offset, _length: next(parts), where=where)
-        if digest(data) != ref.digest:
-            raise FormatError("the blob does not match its digest", where=where)
-        return data
-
-    def _recipe(self, found: Found, role: str) -> list[Range]:
-        row = found.row
-        recipes = self._index.recipes(found.frame, found.number)
-        roles = [name for name in ("request", "identity") if getattr(row, name) is not None]
-        if found.inline is None and row.response_encoding:
-            roles.append("response")
-        if len(recipes) != len(roles):
-            raise FormatError(f"record {row.seq} has {len(recipes)} recipes for {len(roles)} blobs")
-        ranges = recipes[roles.index(role)]
-        if sum(item.length for item in ranges) > 1 << 32:
-            raise FormatError(f"the recipe of record {row.seq} is larger than any blob")
-        return ranges
 
     # Coroutines
 
@@ -748,23 +539,3 @@ class Recording:
 def _nanoseconds(moment: datetime) -> int:
     """Nanoseconds since the epoch, exactly; a float has not enough digits. Without an offset it is local time."""
     return (moment.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) * 1000
-
-
-def _take(frames: Iterator[tuple[FrameEntry, Frame]], count: int) -> list[tuple[FrameEntry, Frame]]:
-    taken: list[tuple[FrameEntry, Frame]] = []
-    size = 0
-    while len(taken) < count and size < _AHEAD_BYTES and (item := next(frames, None)) is not None:
-        taken.append(item)
-        size += item[0].raw
-    return taken
-
-
-def _found(frame: RecordFrame) -> Iterator[Found]:
-    for number, (row, data, inline) in enumerate(frame.records()):
-        yield Found(row, data, inline, frame, number)
-
-
-def _blob_ref(row: Row, role: str) -> BlobRef | None:
-    if role == "response":
-        return row.response
-    return row.request if role == "request" else row.identity

@@ -19,7 +19,7 @@ from ._write.journal import Leftover, find_leftovers, journal_directory, remove_
 from ._write.literals import LARGE, LiteralStream
 from ._write.publish import Progress, Publisher, progress_of
 from ._write.segment import PACK_TARGET, SegmentBuilder
-from .errors import ConflictError, FormatError, JournalError, ReplaypackError
+from .errors import ConflictError, FormatError, JournalError, RecordingExistsError, ReplaypackError
 from .format.frame import MAX_FRAME
 from .format.journal import JournalHead, JournalRecord
 from .format.manifest import Content, Manifest, PackRef, content_problem
@@ -32,7 +32,7 @@ from .format.table import BlobEntry, Location, pack_blob, pack_key
 if TYPE_CHECKING:
     from .archive import Archive
 
-__all__ = ["Recovered", "recover", "recover_leftover"]
+__all__ = ["Recovered", "finish_leftover", "recover", "recover_leftover"]
 
 
 class Recovered(NamedTuple):
@@ -81,7 +81,7 @@ def recover_leftover(archive: Archive, leftover: Leftover, *, keep_journals: boo
     if done is not None:
         _drop(leftover, keep_journals)
         return Recovered(head.name, done.content.records, 0, journal, None)
-    claim = archive._get_manifest(revision_key(head.name, head.revision))
+    claim = archive.manifests.get(revision_key(head.name, head.revision))
     claimed = claim is not None and claim.storage.writer == head.writer
     if not claimed and head.number == 0 and not _has_records(leftover):
         _drop(leftover, keep_journals)  # it died, or was refused, before it had its claim
@@ -107,10 +107,32 @@ def recover_leftover(archive: Archive, leftover: Leftover, *, keep_journals: boo
     return Recovered(name, rebuilt.tree.count, rebuilt.added, journal, None)
 
 
+def finish_leftover(archive: Archive, name: str, if_exists: str) -> None:
+    """Finish what a dead recorder left of a name, before it is recorded again; with ``"error"`` only say so.
+
+    Raises `RecordingExistsError`, and as `recover_leftover` does.
+    """
+    for leftover in archive.leftovers():
+        if leftover.head.name != name:
+            continue
+        if if_exists == "error":
+            raise RecordingExistsError(
+                f"a recorder of {archive.url}#{name} died and left records in {leftover.paths[0].parent}",
+                hint=f"run `replaypack recover {archive.url}`, or record with if_exists='append'",
+            )
+        with leftover.held() as held:
+            if held:
+                recover_leftover(archive, leftover)
+            elif any(path.exists() for path in leftover.paths):
+                raise RecordingExistsError(
+                    f"{archive.url}#{name} is being recovered by another process", hint="try again when it is done"
+                )
+
+
 def published_of(archive: Archive, leftover: Leftover) -> Manifest | None:
     """What a recorder had published, or what its claim repeated; None for nothing."""
     return _published(
-        archive, leftover, archive._get_manifest(revision_key(leftover.head.name, leftover.head.revision))
+        archive, leftover, archive.manifests.get(revision_key(leftover.head.name, leftover.head.revision))
     )
 
 
@@ -121,7 +143,7 @@ def rebuild(archive: Archive, leftover: Leftover) -> tuple[_Rebuilt, FormatError
     """
     head = leftover.head
     journal = str(leftover.paths[0])
-    claim = archive._get_manifest(revision_key(head.name, head.revision))
+    claim = archive.manifests.get(revision_key(head.name, head.revision))
     base = _published(archive, leftover, claim)
     template = _template(head, journal)
     records = base.content.records if base is not None else 0
@@ -177,7 +199,7 @@ def _already_committed(archive: Archive, leftover: Leftover) -> Manifest | None:
     """The revision of this very recorder, if it died between the commit and the deletion of its journal."""
     head = leftover.head
     for name, revision in ((head.name, head.revision + 1), (sibling_name(head.name, head.writer), 1)):
-        found = archive._get_manifest(revision_key(name, revision))
+        found = archive.manifests.get(revision_key(name, revision))
         if found is not None and found.storage.writer == head.writer:
             return found
     return None
@@ -190,7 +212,7 @@ def _has_records(leftover: Leftover) -> bool:
 def _published(archive: Archive, leftover: Leftover, claim: Manifest | None) -> Manifest | None:
     """What the recorder had published: its last checkpoint, or what its claim repeated."""
     head = leftover.head
-    checkpoint = archive._get_manifest(open_key(head.name, head.revision))
+    checkpoint = archive.manifests.get(open_key(head.name, head.revision))
     if checkpoint is not None and checkpoint.storage.writer == head.writer:
         return checkpoint
     if head.claim != "append":

@@ -659,7 +659,7 @@ class Endless(MemoryStorage):
 
 
 def test_a_server_with_every_revision(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("replaypack.archive._MAX_PROBES", 50)
+    monkeypatch.setattr("replaypack._read.manifests._MAX_PROBES", 50)
     forge = Forge()
     plain = forge.finish([forge.records([forge.row(0)])])
     store = Endless()

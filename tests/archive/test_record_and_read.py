@@ -147,6 +147,19 @@ def test_an_existing_recording_is_not_touched_by_default(archive: Archive) -> No
     assert len(list(archive.revisions("run"))) == 2
 
 
+def test_sealing_as_incomplete_notes_the_error_without_secrets(archive: Archive) -> None:
+    with archive.recorder("run", secrets=["hunter22"]) as recorder:
+        with pytest.raises(UsageError, match="state='open'"):
+            recorder.seal(state="open")  # type: ignore[arg-type]
+        recorder.seal(state="incomplete", error={"type": "Timeout", "message": "no answer to hunter22"})
+    recording = archive.open("run")
+    assert recording.state == "incomplete"
+    error = recording.manifest.content.error
+    assert error is not None
+    assert error["type"] == "Timeout"
+    assert "hunter22" not in error["message"]
+
+
 def test_an_exception_seals_as_incomplete_and_goes_on(archive: Archive) -> None:
     expected = list(calls(10))
 
@@ -538,7 +551,7 @@ def test_long_histories_of_small_turns(archive: Archive, monkeypatch: pytest.Mon
     record(archive, "run", expected, flush_every=60)
     recording = archive.open("run")
     check(recording, expected)
-    ranges = [recording._recipe(r._found, "request") for r in recording.records()]
+    ranges = [r.recipe("request") for r in recording.records()]
     assert max(map(len, ranges)) <= 121
     assert max(map(len, ranges)) > 50
 

@@ -205,7 +205,7 @@ def test_what_runs_live_over_a_read_only_archive_goes_to_this_machine(archive: A
             if path.is_file() and "journal" not in path.parts:
                 out.write(path, path.relative_to(tmp_path / "archive"))
     with ArchiveReplaySession(REPLAY, LIVE, archive=str(zipped), name="run") as session:
-        with pytest.warns(ReplaypackWarning, match="captured#run/") as warned:
+        with pytest.warns(ReplaypackWarning, match="live.*#run/") as warned:
             session.record_fallback(TOOL, key="new", response="live")
         session.record_fallback(MODEL, key="new", response="live")
         assert session.counts() == {"model": 1, "tool": 3}

@@ -216,6 +216,13 @@ def test_what_json_cannot_say_is_refused_and_the_file_stays(archive: Archive, tm
     assert [path.name for path in tmp_path.glob("*out.json*")] == ["out.json"]
 
 
+def test_what_the_disk_refuses_is_an_export_error(archive: Archive, tmp_path: Path) -> None:
+    with archive.recorder("run") as recorder:
+        recorder.append(kind="tool", key="k", attributes={"key": "k"}, request={}, response=1)
+    with pytest.raises(ExportError, match="cannot be written: No such file"):
+        FORMAT.dump(archive.open("run"), tmp_path / "no" / "such.json")
+
+
 def test_detection(tmp_path: Path) -> None:
     for yes in (text(document()), json.dumps(document()), " \ufeff\n".strip(" ") + text(document())):
         assert FORMAT.detects(yes.encode()[:65536], tmp_path)

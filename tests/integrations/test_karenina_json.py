@@ -80,6 +80,13 @@ def test_dump_says_what_it_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.corpus
+def test_what_the_disk_refuses_is_an_export_error(tmp_path: Path) -> None:
+    archive = Archive(tmp_path / "archive")
+    ReplayStore(entries=[]).save_to(archive, "r")
+    with pytest.raises(ExportError, match="cannot be written: No such file"):
+        karenina_json.dump(archive.open("r"), tmp_path / "no" / "such.json")
+
+
 def test_the_first_release_s_file_comes_back(tmp_path: Path) -> None:
     seed = karenina_directory() / "seeds" / "karenina-replay-v1.json"
     archive = Archive(tmp_path / "archive")

@@ -105,4 +105,4 @@ def test_more_base64_than_a_recipe_has_ranges(tmp_path: Path, monkeypatch: pytes
     recording = Archive("", storage=storage).open("x")
     record = recording.record(0)
     assert record.request == request
-    assert len(recording._recipe(record._found, "request")) == 1
+    assert len(record.recipe("request")) == 1

@@ -44,7 +44,7 @@ from replaypack.format.table import (
 from .cache import Cache
 from .packs import Frame, PackReader
 
-__all__ = ["Found", "Index", "SegmentIndex"]
+__all__ = ["Found", "Index", "SegmentIndex", "successor"]
 
 
 class Found(msgspec.Struct, frozen=True, gc=False):
@@ -79,7 +79,7 @@ def _raw_key(frame: Frame) -> tuple[str, str, bytes]:
     return ("literals", *_frame_key(frame))
 
 
-def _after(prefix: bytes) -> bytes | None:
+def successor(prefix: bytes) -> bytes | None:
     """The smallest byte string above every one that begins with ``prefix``; None where there is none."""
     stripped = prefix.rstrip(b"\xff")
     return stripped[:-1] + bytes((stripped[-1] + 1,)) if stripped else None
@@ -264,7 +264,7 @@ class Index:
         plan: list[tuple[SegmentIndex, int]] = []
         queries: list[tuple[int, SegmentIndex, bytes | None, int]] = []
         for number, prefix in enumerate(prefixes):
-            after = _after(prefix) if ends else None
+            after = successor(prefix) if ends else None
             for segment in self.segments:
                 root = segment.root(KEYS)
                 queries.append((number, segment, prefix, root.page_of(prefix)))

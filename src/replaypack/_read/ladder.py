@@ -10,7 +10,7 @@ from replaypack.errors import FormatError
 from replaypack.format.row import discriminator
 from replaypack.format.table import KEYS, KeyPage, lower_bound, unpack_key
 
-from .index import Found, Index, SegmentIndex, _after
+from .index import Found, Index, SegmentIndex, successor
 
 __all__ = ["latest", "repeated"]
 
@@ -81,14 +81,14 @@ def _pages(index: Index, prefix: bytes) -> Iterator[tuple[SegmentIndex, int]]:
 
 def _end(segment: SegmentIndex, prefix: bytes) -> int:
     """The page that has the last entry of a prefix, if there is any."""
-    following = _after(prefix)
+    following = successor(prefix)
     root = segment.root(KEYS)
     return len(root.fences) - 1 if following is None else root.page_of(following)
 
 
 def _backwards(index: Index, prefix: bytes) -> Iterator[tuple[SegmentIndex, int, int]]:
     """Yield the places (segment, page, number in it) of the entries that begin with a prefix, the last first."""
-    following = _after(prefix)
+    following = successor(prefix)
     width, size = KEYS.width, len(prefix)
     for segment in reversed(index.segments):
         root = segment.root(KEYS)

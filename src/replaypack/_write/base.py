@@ -47,7 +47,7 @@ def _last_requests(recording: Recording) -> list[Record]:
     """The newest records whose request is worth splitting, oldest first."""
     found: list[Record] = []
     size = 0
-    frames = list(recording._index.frames(max(0, len(recording) - 512)))
+    frames = list(recording.index.frames(max(0, len(recording) - 512)))
     for entry, _ in reversed(frames[-4:]):
         last = entry.first + entry.items - 1
         for record in reversed(list(recording.records(first=entry.first, last=last))):
@@ -69,14 +69,14 @@ def seed_from(recordings: Sequence[Recording], start: int, *, same_space: bool =
     seed = Seed(start, [], [])
     for recording in recordings:
         records = _last_requests(recording)
-        recipes = [recording._recipe(record._found, "request") for record in records]
+        recipes = [record.recipe("request") for record in records]
         shift: dict[int, int] = {}
         sizes: dict[int, int] = {}
         external = list(seed.external)
         end = seed.end
         if not same_space:
             spans = [(item.offset, item.length) for ranges in recipes for item in ranges]
-            for entry, frame in recording._index.literal_entries(spans) if spans else ():
+            for entry, frame in recording.index.literal_entries(spans) if spans else ():
                 shift[entry.first] = end
                 sizes[entry.first] = entry.items
                 external.append(External(end, entry.raw, entry.items, entry.digest, frame.pack, frame.at))

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from replaypack._files import state_directory
 from replaypack.errors import FormatError, JournalError
 from replaypack.format.digests import digest
 from replaypack.format.journal import JournalHead, JournalRecord, encode_head, read_journal
@@ -45,8 +46,7 @@ def journal_directory(storage: Storage) -> Path:
     if name.startswith("memory://"):
         # Objects of this process alone: another process's journal belongs to another archive of that name.
         name += f"#{os.getpid()}"
-    state = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
-    return Path(state) / "replaypack" / "journal" / digest(name.encode()).hex()[:32]
+    return state_directory() / "journal" / digest(name.encode()).hex()[:32]
 
 
 class JournalFile:

@@ -12,7 +12,7 @@ import msgspec
 from replaypack import values
 from replaypack._arguments import check_type, names_of
 from replaypack._plain import Census, survey
-from replaypack.canonical import canonical_json, key_of_canonical
+from replaypack.canonical import canonical_json, key_of_canonical, opaque_key
 from replaypack.errors import ReplaypackError, UsageError, ValueEncodingError
 from replaypack.format.digests import digest
 from replaypack.format.row import ABSENT_DIGEST, FLAGS, INLINE_LIMIT, STATUSES, BlobRef
@@ -21,7 +21,7 @@ from replaypack.values import ABSENT, ENCODING_NONE, payload_pieces
 
 from .histories import Histories
 
-__all__ = ["Prepared", "PreparedCall", "describe_error", "opaque_key", "prepare", "prepare_call"]
+__all__ = ["Prepared", "PreparedCall", "describe_error", "prepare", "prepare_call"]
 
 #: Bytes that a kind, a name or a scope may have.
 _MAX_LABEL = 4096
@@ -216,16 +216,6 @@ def _blob(
     return BlobRef(digest(whole), size, encoding), pieces
 
 
-def opaque_key(key: str | bytes) -> bytes:
-    """The key of a record whose host supplies one: BLAKE3-256 of it (text as UTF-8), 32 bytes."""
-    if isinstance(key, str):
-        _check_text("key", key)
-        key = key.encode()
-    if not isinstance(key, bytes):
-        raise UsageError(f"a key is text or bytes, not {type(key).__name__}")
-    return digest(key)
-
-
 def _check_text(label: str, text: str | None) -> None:
     if text is None or (type(text) is str and len(text) <= _MAX_LABEL and text.isascii()):
         return
@@ -235,7 +225,7 @@ def _check_text(label: str, text: str | None) -> None:
         size = len(text.encode())
     except UnicodeEncodeError:
         raise ValueEncodingError("lone surrogates are not allowed here", path=f"/{label}") from None
-    if size > _MAX_LABEL and label != "key":
+    if size > _MAX_LABEL:
         raise ValueEncodingError(f"{size} bytes are more than the {_MAX_LABEL} allowed here", path=f"/{label}")
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from blake3 import blake3
 
+from replaypack._read.blobs import recipe_of
 from replaypack._read.index import Found, check_proportion
 from replaypack.errors import CanonicalizationError, FormatError, ObjectMissingError, ObjectTooShortError
 from replaypack.format.base64 import encode_base64
@@ -105,14 +106,14 @@ class PayloadChecker:
     def _hashed(self, found: Found, role: str, ref: BlobRef) -> bytes | None:
         """The payload once its digest is checked; None where it is larger than a piece held at a time allows."""
         try:
-            ranges = self._recording._recipe(found, role)
+            ranges = recipe_of(self._recording.index, found, role)
         except FormatError as error:
             raise _Mismatch(f"it has no sound recipe: {error.detail}") from None
         size = sum(map(output_length, ranges))
         if size != ref.size:
             raise _Mismatch(f"its recipe makes {size} bytes, the row names {ref.size}")
         if size > self._recording.blob_limit:
-            frames = self._recording._index.literal_entries([(item.offset, item.length) for item in ranges])
+            frames = self._recording.index.literal_entries([(item.offset, item.length) for item in ranges])
             check_proportion([frame for _, frame in frames], size, self._recording.blob_limit, where="payload")
         hasher = blake3()
         keep = size <= _DECODED
@@ -122,7 +123,7 @@ class PayloadChecker:
 
         def flush() -> None:
             spans = [(offset, length) for offset, length, _ in batch]
-            for (_, _, flags), data in zip(batch, self._recording._index.literals(spans), strict=True):
+            for (_, _, flags), data in zip(batch, self._recording.index.literals(spans), strict=True):
                 text = (
                     encode_base64(data, urlsafe=bool(flags & URLSAFE), padded=not flags & UNPADDED) if flags else data
                 )

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from replaypack._read.rekeyed import new_key
+from replaypack._read.sequence import in_order
+from replaypack._write.claim import refuse_case_twin, refuse_claimed
 from replaypack._write.merge import finish
 from replaypack._write.publish import Progress as State
 from replaypack._write.publish import Publisher
@@ -36,6 +38,7 @@ from replaypack.format.row import discriminator, with_key
 from replaypack.format.table import BLOBS, INLINE_SPACE, KEYS, LITERALS, pack_key, unpack_frame
 from replaypack.policies.matching import MatchPolicy, MatchSpec
 from replaypack.recording import Record, Recording
+from replaypack.recover import finish_leftover
 
 from ._faults import Progress, Report
 
@@ -90,12 +93,12 @@ def rekey(
     target = check_name(name if to is None else to)
     newest = None
     if to is None:
-        archive._finish_leftover(name, "error")
-        newest = archive._newest(name, fresh=True)
-        archive._refuse_claimed(name, newest)
+        finish_leftover(archive, name, "error")
+        newest = archive.manifests.newest(name, fresh=True)
+        refuse_claimed(archive.storage, name, newest)
     else:
-        archive._refuse_case_twin(to)
-        if archive._newest(to, fresh=True) is not None:
+        refuse_case_twin(archive.storage, to)
+        if archive.manifests.newest(to, fresh=True) is not None:
             raise RecordingExistsError(f"{archive.url}#{to} exists already", hint="choose another name")
     with archive.open(name, revision, fresh=True) as source:
         content = source.manifest.content
@@ -158,8 +161,8 @@ class _Writer:
 
     def run(self, progress: Report | None) -> None:
         """Upload everything but the manifest."""
-        found = self._source._scan(0)
-        for number, segment in enumerate(self._source._index.segments):
+        found = in_order(self._source.index, 0, where=self._source.locator)
+        for number, segment in enumerate(self._source.index.segments):
             builder = SegmentBuilder(segment.segment.first, segment.segment.inline_first)
             end = segment.segment.first + segment.segment.count
             self._refer(builder, number)
@@ -179,7 +182,7 @@ class _Writer:
 
     def _refer(self, builder: SegmentBuilder, number: int) -> None:
         """Let the new segment refer to the literals of the old one, and list the same blobs."""
-        index = self._source._index
+        index = self._source.index
         segment = index.segments[number]
         count = 0
         for page in range(len(segment.root(LITERALS).fences)):
@@ -251,7 +254,7 @@ class _Writer:
 
 def _different_keys(recording: Recording) -> int:
     """How many different keys a recording has (scopes not told apart)."""
-    index = recording._index
+    index = recording.index
 
     def keys(number: int) -> Iterator[bytes]:
         segment = index.segments[number]

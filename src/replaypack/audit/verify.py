@@ -43,7 +43,7 @@ def verify_recording(recording: Recording, *, level: Level = "full", progress: R
 
     Raises `StorageError` where the store cannot be asked.
     """
-    for found in _verify(recording, level, progress, PackChecker(recording._storage)):
+    for found in _verify(recording, level, progress, PackChecker(recording.storage)):
         yield found._replace(recording=recording.name)
 
 
@@ -66,12 +66,12 @@ def _verify(recording: Recording, level: Level, progress: Report | None, packs: 
         return tell
 
     tell = report("packs")
-    refs = recording._index.packs
+    refs = recording.index.packs
     for number, ref in enumerate(refs):
         tell(number, len(refs))
         yield from packs.check(ref, frames=depth >= 2)
     tell(len(refs), len(refs))
-    pages = Pages(recording._index, packs)
+    pages = Pages(recording.index, packs)
     yield from check_tables(manifest, pages, packs, report("tables"))
     if depth >= 3:
         from ._rows import RowChecker
@@ -183,7 +183,7 @@ def _revisions(archive: Archive, name: str) -> Iterator[Manifest | Fault]:
     previous: Manifest | None = None
     numbers, latest = _newest(archive, name)
     if not numbers and latest is None:
-        raise archive._not_found(name)
+        raise archive.manifests.not_found(name)
     broken = False
     for number in numbers:
         key = revision_key(name, number)
@@ -214,7 +214,7 @@ def _newest(archive: Archive, name: str) -> tuple[list[int], Manifest | Fault | 
     """The revisions there are and ``latest.json``, of one moment: both again where a writer came in between."""
     for _ in range(3):
         latest = _read(archive, latest_key(name))
-        numbers = sorted(archive._revision_numbers(name))
+        numbers = sorted(archive.manifests.numbers(name))
         if isinstance(latest, Manifest) and numbers and latest.storage.revision == numbers[-1]:
             break
     return numbers, latest

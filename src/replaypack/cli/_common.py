@@ -140,10 +140,10 @@ def recording_at(
     """The recording that a locator names."""
     archive, at = located(locator, options)
     recording = archive.open(at.name, at.revision, fresh=fresh, match=match_of(match))
-    recording._owns_storage = True
+    recording.owns_storage = True
     return recording
 
 
 def size_of(recording: Recording) -> int:
     """Bytes of the packs that a recording uses."""
-    return sum(pack.size for pack in recording._index.packs)
+    return sum(pack.size for pack in recording.index.packs)

@@ -54,7 +54,7 @@ def explain(
     if kind is None:
         raise UsageError("the kind of the call is not known", hint="add --kind, or write it in the file")
     with recording_at(locator, option, match=match) as recording:
-        frames = _LOCAL_FRAMES if recording._storage.local_path is not None else 16
+        frames = _LOCAL_FRAMES if recording.storage.local_path is not None else 16
         try:
             found = explain_call(
                 recording, kind, call, name=name, scope=scope, near=near, frames=frames, count=count, played=played

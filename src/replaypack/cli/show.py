@@ -107,7 +107,7 @@ def _summary(output: Output, recording: Recording) -> None:
                 "cause": storage.cause,
                 "created": storage.created,
                 "writer": storage.writer,
-                "packs": len(recording._index.packs),
+                "packs": len(recording.index.packs),
                 "bytes": size,
                 "segments": len(storage.segments),
                 "literal_bytes": storage.literals,
@@ -127,7 +127,7 @@ def _summary(output: Output, recording: Recording) -> None:
         ("content digest", recording.content_digest),
         ("manifest digest", recording.manifest.digest),
         ("revision", f"{storage.revision} ({storage.cause}), {storage.created}"),
-        ("packs", f"{len(recording._index.packs)}, {human_size(size) if output.terminal else f'{size} bytes'}"),
+        ("packs", f"{len(recording.index.packs)}, {human_size(size) if output.terminal else f'{size} bytes'}"),
         ("segments", len(storage.segments)),
     ]
     if content.extends:

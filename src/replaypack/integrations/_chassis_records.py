@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 import threading
 import time
 import warnings
@@ -13,6 +12,7 @@ from typing import Any, Literal
 from chassis.replay.models import ReplayRecord
 from chassis.secrets.redaction import SecretRedactor
 
+from replaypack._files import live_directory
 from replaypack.archive import Archive
 from replaypack.errors import (
     AccessDeniedError,
@@ -138,8 +138,7 @@ class ArchiveRecords:
 
     def _claim_local(self) -> Recorder:
         if self._local is None:
-            state = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
-            local = Archive(os.path.join(state, "replaypack", "captured"))
+            local = Archive(live_directory(self._archive.url))
             name = f"{self._name}/{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{time.time_ns() % 1_000_000_000:09d}"
             recorder = local.recorder(name, metadata=self._session(), **{"redact": None, **self._options})
             warnings.warn(

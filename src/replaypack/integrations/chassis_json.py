@@ -6,7 +6,6 @@ Nothing here needs Chassis: its recordings can be read, kept and written on mach
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,18 +13,18 @@ from typing import Any
 
 import msgspec
 
+from replaypack._files import atomic_file
 from replaypack._plain import pointer
 from replaypack._read.bulk import BulkRow
-from replaypack._write.prepare import opaque_key
 from replaypack.archive import Archive
-from replaypack.canonical import canonical_json
+from replaypack.canonical import canonical_json, opaque_key
 from replaypack.errors import CanonicalizationError, ExportError, ImportFormatError, ValueEncodingError
 from replaypack.format.manifest import check_metadata
 from replaypack.format.row import Row
 from replaypack.recording import Record, Recording
 from replaypack.values import ABSENT
 
-from .interchange import Summary, as_it_is
+from .interchange import Summary, as_it_is, exporting
 
 __all__ = ["FORMAT_VERSION", "ChassisJson", "interaction", "interaction_row", "pack_session", "unpack_session"]
 
@@ -243,14 +242,10 @@ class ChassisJson:
         """
         session = unpack_session(recording.metadata)
         extra = session.pop("extra")
-        return Summary(
-            self.name,
-            write_document(
-                Path(path),
-                {**extra, "format_version": FORMAT_VERSION, **session},
-                map(interaction, recording.records()),
-            ),
-        )
+        head = {**extra, "format_version": FORMAT_VERSION, **session}
+        with exporting(path):
+            count = write_document(path, head, map(interaction, recording.records()))
+        return Summary(self.name, count)
 
 
 def write_document(path: Path, head: Mapping[str, Any], records: Iterator[Mapping[str, Any]]) -> int:
@@ -259,27 +254,23 @@ def write_document(path: Path, head: Mapping[str, Any], records: Iterator[Mappin
     Returns the number of records. Raises `ExportError`, and `OSError` where the disk fails.
     """
     count = 0
-    temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
-    try:
-        with temporary.open("x", encoding="utf-8") as out:
-            out.write("{")
-            for number, member in enumerate(sorted({*head, "records"})):
-                out.write(f"{',' if number else ''}\n  {json.dumps(member)}: ")
-                if member != "records":
-                    out.write(_json(head[member], f"/{member}", 2))
-                    continue
-                out.write("[")
-                for record in records:
-                    out.write(f"{',' if count else ''}\n    {_json(record, f'/records/{count}', 4)}")
-                    count += 1
-                out.write("\n  ]" if count else "]")
-            out.write("\n}")
-            out.flush()
-            os.fsync(out.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with atomic_file(path, overwrite=True) as file:
+
+        def write(text: str) -> None:
+            file.write(text.encode())
+
+        write("{")
+        for number, member in enumerate(sorted({*head, "records"})):
+            write(f"{',' if number else ''}\n  {json.dumps(member)}: ")
+            if member != "records":
+                write(_json(head[member], f"/{member}", 2))
+                continue
+            write("[")
+            for record in records:
+                write(f"{',' if count else ''}\n    {_json(record, f'/records/{count}', 4)}")
+                count += 1
+            write("\n  ]" if count else "]")
+        write("\n}")
     return count
 
 

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 from replaypack.archive import Archive
-from replaypack.errors import ExportError, ImportFormatError, UsageError
+from replaypack.errors import ExportError, ImportFormatError, ReplaypackError, UsageError
 from replaypack.recording import Recording
 from replaypack.tagged import load_json
 
-__all__ = ["HEAD", "Interchange", "Summary", "as_it_is", "atomic_file", "detect", "format_named", "formats"]
+__all__ = ["HEAD", "Interchange", "Summary", "as_it_is", "detect", "exporting", "format_named", "formats"]
 
 #: Bytes at the beginning of a file by which formats are told apart.
 HEAD = 64 << 10
@@ -117,50 +115,13 @@ def _is_lines(head: bytes) -> bool:
 
 
 @contextlib.contextmanager
-def atomic_file(path: Path, *, overwrite: bool = False) -> Iterator[IO[bytes]]:
-    """A file to write that appears under ``path`` when the block ends, whole, and not at all where it fails.
-
-    Raises `ExportError` where the file is there already, unless ``overwrite``, and where the disk fails.
-    """
-    if path.exists() and not overwrite:
-        raise ExportError(f"{path} is there already", hint="remove it, or say that it may be overwritten")
-    temporary: str | None = None
+def exporting(path: Path) -> Iterator[None]:
+    """What the disk says while a file is written, as `ExportError`."""
     try:
-        # Through a link, so that it is the file behind it that is replaced.
-        target = path.resolve()
-        handle, temporary = tempfile.mkstemp(prefix=f".{target.name[:100]}.", suffix=".part", dir=target.parent)
-        with os.fdopen(handle, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
-        if overwrite:
-            os.replace(temporary, target)
-            temporary = None
-        else:
-            _create(Path(temporary), target)
+        yield
+    except ReplaypackError:
+        raise  # some of ours are of `OSError` too: it is the archive that could not be read
     except FileExistsError:
-        raise ExportError(f"{path} is there already", hint="another program wrote it meanwhile") from None
+        raise ExportError(f"{path} is there already", hint="remove it, or say that it may be overwritten") from None
     except OSError as error:
         raise ExportError(f"{path} cannot be written: {error.strerror or error}") from error
-    finally:
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-
-
-def _create(temporary: Path, target: Path) -> None:
-    try:
-        os.link(temporary, target)
-    except FileExistsError:
-        raise
-    except OSError:  # a file system without links
-        if target.exists():
-            raise FileExistsError(str(target)) from None
-        os.replace(temporary, target)
-
-
-def _umask() -> int:
-    umask = os.umask(0)
-    os.umask(umask)
-    return umask

@@ -14,17 +14,17 @@ from typing import Any, Literal
 
 import msgspec
 
+from replaypack._files import atomic_file
 from replaypack._plain import on_fresh_stack
 from replaypack.archive import Archive
 from replaypack.errors import ExportError, FormatError, ImportFormatError, UsageError
-from replaypack.format.manifest import error_note
 from replaypack.policies.matching import MatchPolicy
 from replaypack.policies.redaction import policy_from_manifest
 from replaypack.recording import Record, Recording
 from replaypack.tagged import jsonable, load_json
 
 from ._jsonlines_reader import BOM, MAX_LINE, Reader, Unknown
-from .interchange import Summary, as_it_is, atomic_file
+from .interchange import Summary, as_it_is, exporting
 
 __all__ = ["JsonLines"]
 
@@ -96,7 +96,7 @@ class JsonLines:
                         hint="it was cut off; without its first line the rest can be imported as it is",
                     )
                 if head is not None and head.state == "incomplete":
-                    manifest = recorder._finish("incomplete", error_note(head.error or {}) or None)
+                    manifest = recorder.seal(state="incomplete", error=head.error)
                 else:
                     manifest = recorder.seal()
         if head is not None and head.state == "open":
@@ -121,8 +121,11 @@ class JsonLines:
         if options:
             raise UsageError(f"jsonl has no option {', '.join(sorted(options))}")
         standard = str(path) == "-"
+        if not overwrite and not standard and path.exists():
+            raise ExportError(f"{path} is there already", hint="remove it, or say that it may be overwritten")
         count = 0
-        with nullcontext(sys.stdout.buffer) if standard else atomic_file(path, overwrite=overwrite) as file:
+        target = nullcontext(sys.stdout.buffer) if standard else atomic_file(path, overwrite=overwrite)
+        with nullcontext() if standard else exporting(path), target as file:
             file.write(_line(_describe(recording), "the first line"))
             for record in recording.records():
                 file.write(_line(_members(record), f"record {record.seq}"))

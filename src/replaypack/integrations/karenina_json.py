@@ -13,7 +13,7 @@ from replaypack.replay.keyed import ArchivedReplayStore, MissPolicy
 from replaypack.replay.keyed.archived import KIND, record_entries
 from replaypack.replay.keyed.persistence import read, write
 
-from .interchange import Summary, as_it_is
+from .interchange import Summary, as_it_is, exporting
 
 __all__ = ["detects", "dump", "load", "name"]
 
@@ -54,7 +54,8 @@ def dump(recording: Recording, path: Path, *, miss_policy: MissPolicy | None = N
         raise UsageError(f"{', '.join(sorted(options))}: the format {name} has no such option")
     try:
         store = ArchivedReplayStore.of(recording, miss_policy=miss_policy)
-        count = write(store.entries, store.miss_policy, path)
+        with exporting(path):
+            count = write(store.entries, store.miss_policy, path)
     except ReplayPersistenceError as error:
         raise ExportError(error.message, hint=error.hint) from error
     notes = []

@@ -6,10 +6,10 @@ import inspect
 import os
 import warnings
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from replaypack._arguments import check_number, check_text, check_type
+from replaypack._files import live_directory
 from replaypack._write.publish import new_id
 from replaypack.archive import Archive
 from replaypack.errors import (
@@ -22,12 +22,11 @@ from replaypack.errors import (
     ReplaypackWarning,
     UsageError,
 )
-from replaypack.format.digests import digest
 from replaypack.format.names import check_name, parse_locator, sibling_name
 from replaypack.policies.redaction import known_secrets
 from replaypack.recorder import Recorder
 from replaypack.recording import Recording
-from replaypack.storage._memory import MemoryStorage
+from replaypack.storage import MemoryStorage
 
 __all__ = ["Source"]
 
@@ -141,7 +140,7 @@ class Source:
             if storage.local_path is None or os.access(storage.local_path, os.W_OK):
                 raise
             why = "cannot be written"
-        archive = Archive(_state_directory() / "live" / digest(self.archive.url.encode()).hex()[:32])
+        archive = Archive(live_directory(self.archive.url))
         name = self.name
         try:
             recorder = self._continue(archive, name)
@@ -162,11 +161,6 @@ class Source:
         """Release the archive if it was opened here."""
         if self.owned:
             self.archive.close()
-
-
-def _state_directory() -> Path:
-    state = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
-    return Path(state) / "replaypack"
 
 
 def _warn(text: str) -> None:

@@ -125,7 +125,7 @@ class ReplaySession(Calls):
     def from_recording(cls, recording: Recording, **options: Any) -> Self:
         """A session that replays a recording that is open already, and stays open."""
         check_type("recording", recording, Recording, "a Recording")
-        archive = Archive(recording._storage.url, storage=recording._storage)
+        archive = Archive(recording.storage.url, storage=recording.storage)
         session = cls(ReplayMode.REPLAY, archive, recording.name, **options)
         session._recording = recording
         return session

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import os
-import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from replaypack._files import atomic_file
 from replaypack.errors import ReplayPersistenceError, ReplayValueError
 
 from .entry import ReplayEntry
@@ -98,25 +98,14 @@ def _pairs(items: list[Any], path: Path, ignored: list[str]) -> Iterator[Pair]:
 def write(entries: Iterable[Pair], miss_policy: MissPolicy, path: str | os.PathLike[str]) -> int:
     """Write pairs as they come, whatever their number, and return it. What stood at the path stays until all is
     written. Raises as `dump` does."""
-    # A link stays one: what it points to is replaced.
-    path = Path(os.path.realpath(path))
-    temporary = path.with_name(f"{path.name}.{secrets.token_hex(6)}.tmp")
     number = 0
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as file:
-            file.write('{\n  "entries": [')
-            for number, (key, entry) in enumerate(entries, 1):
-                text = _text(key, entry, f"entry {number - 1}, {key!r}")
-                file.write(("\n    " if number == 1 else ",\n    ") + text.replace("\n", "\n    "))
-            file.write("\n  ]" if number else "]")
-            file.write(f',\n  "miss_policy": {json.dumps(miss_policy)},\n  "version": {VERSION}\n}}')
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with atomic_file(path, overwrite=True) as file:
+        file.write(b'{\n  "entries": [')
+        for number, (key, entry) in enumerate(entries, 1):
+            text = _text(key, entry, f"entry {number - 1}, {key!r}").replace("\n", "\n    ")
+            file.write(((",\n    " if number > 1 else "\n    ") + text).encode())
+        tail = f',\n  "miss_policy": {json.dumps(miss_policy)},\n  "version": {VERSION}\n}}'
+        file.write((("\n  ]" if number else "]") + tail).encode())
     return number
 
 

@@ -1,0 +1,134 @@
+"""The manifests of an archive's recordings: which there are, and which of them is the newest."""
+
+from __future__ import annotations
+
+import difflib
+import re
+
+from replaypack.errors import FormatError, ObjectMissingError, RecordingNotFoundError, StorageError
+from replaypack.format.manifest import Manifest, parse_manifest
+from replaypack.format.names import check_name, is_name, latest_key, open_key, revision_key
+from replaypack.storage import Storage
+
+__all__ = ["Manifests"]
+
+_REVISION_KEY = re.compile(r"recordings/(?P<name>.+)/(?:(?P<revision>\d{8})\.json|latest\.json)")
+#: Revisions behind `latest.json` that a reader tries.
+_MAX_PROBES = 10_000
+
+
+class Manifests:
+    """The manifests in one store. Nothing is kept."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
+
+    def names(self, prefix: str = "") -> list[str]:
+        """The names of the recordings, sorted; needs a listing."""
+        found = (_REVISION_KEY.fullmatch(info.key) for info in self.storage.list("recordings/" + prefix))
+        return sorted({match["name"] for match in found if match and is_name(match["name"])})
+
+    def numbers(self, name: str) -> list[int]:
+        """The revisions that a recording has, in no order; needs a listing."""
+        found = (_REVISION_KEY.fullmatch(info.key) for info in self.storage.list(f"recordings/{check_name(name)}/"))
+        return [int(match["revision"]) for match in found if match and match["name"] == name and match["revision"]]
+
+    def get(self, key: str) -> Manifest | None:
+        """The manifest under a key; None where there is none. Raises `FormatError`, `StorageError`."""
+        try:
+            return parse_manifest(self.storage.get(key), where=key)
+        except ObjectMissingError:
+            return None
+
+    def find(self, name: str, revision: int | None, *, fresh: bool) -> Manifest:
+        """A revision of a recording, or the newest. Raises `RecordingNotFoundError`, and as `get` does."""
+        if revision is not None:
+            manifest = self.get(revision_key(name, revision))
+            if manifest is not None and manifest.storage.revision != revision:
+                raise _misplaced(revision_key(name, revision), manifest)
+            if manifest is None:
+                raise RecordingNotFoundError(
+                    f"{self.storage.url}#{name} has no revision {revision} (missing or not permitted)",
+                    hint="`replaypack log` lists the revisions",
+                )
+            return manifest
+        newest = self.newest(name, fresh=fresh)
+        if newest is None:
+            raise self.not_found(name)
+        return newest
+
+    def newest(self, name: str, *, fresh: bool) -> Manifest | None:
+        """The newest manifest that readers should see, or None.
+
+        ``latest.json`` is a hint that may be behind or missing; revisions are found by trying the next number,
+        which needs no listing.
+        """
+        fresh = fresh or self.storage.local_path is not None
+        try:
+            latest = self.get(latest_key(name))
+        except FormatError as error:
+            if not fresh or error.reason != "corrupted":
+                raise
+            latest = None  # a damaged hint is as good as none: the revisions themselves can be asked
+        if latest is not None and not fresh:
+            return latest
+        newest = self._probe(name, latest)
+        if newest is None:
+            return None
+        storage = newest.storage
+        if storage.cause in ("claim", "checkpoint") and storage.claim != "replace":
+            checkpoint = self.get(open_key(name, storage.revision))
+            if (
+                checkpoint is not None
+                and checkpoint.storage.writer == storage.writer
+                and checkpoint.storage.checkpoint >= storage.checkpoint
+            ):
+                return checkpoint
+        return newest
+
+    def _probe(self, name: str, latest: Manifest | None) -> Manifest | None:
+        newest = latest
+        start = number = latest.storage.revision if latest is not None else 0
+        while (following := self.get(revision_key(name, number + 1))) is not None:
+            if following.storage.revision != number + 1:
+                raise _misplaced(revision_key(name, number + 1), following)
+            newest = following
+            number += 1
+            if number - start > _MAX_PROBES:
+                # What answers to any number goes on forever.
+                raise FormatError(
+                    f"latest.json is more than {_MAX_PROBES} revisions behind, or missing",
+                    where=f"{self.storage.url}#{name}",
+                    hint=f"open a revision by its number, as {name}@{number}",
+                )
+        if newest is None:
+            # Without latest.json, and with the first revisions pruned, only a listing helps.
+            try:
+                numbers = self.numbers(name)
+            except StorageError:
+                return None
+            if numbers:
+                newest = self.get(revision_key(name, max(numbers)))
+        return newest
+
+    def not_found(self, name: str) -> RecordingNotFoundError:
+        """The error for a name that has no recording, with what is near it."""
+        hint = None
+        try:
+            known = self.names()
+            near = difflib.get_close_matches(name, known, n=3)
+            if near:
+                hint = "did you mean " + " or ".join(near) + "?"
+            elif not known:
+                hint = "there are no recordings here: is the URL right?"
+            else:
+                hint = f"`replaypack ls {self.storage.url}` lists what there is"
+        except StorageError:
+            pass
+        return RecordingNotFoundError(
+            f"no recording {name!r} in {self.storage.url} (missing or not permitted)", hint=hint
+        )
+
+
+def _misplaced(key: str, manifest: Manifest) -> FormatError:
+    return FormatError(f"it is the manifest of revision {manifest.storage.revision}", where=key)

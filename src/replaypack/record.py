@@ -1,0 +1,174 @@
+"""`Record`: one recorded call, its payloads read when they are touched."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from ._read.blobs import read_blob, recipe_of
+from ._read.index import Found
+from .errors import UsageError
+from .format.recipe import Range
+from .format.row import FLAGS, STATUSES, Row
+from .values import ABSENT, decode_payload
+
+if TYPE_CHECKING:
+    from .recording import Recording
+
+__all__ = ["Record"]
+
+_T = TypeVar("_T")
+_UNREAD: Any = object()
+
+
+class Record:
+    """One recorded call. ``response`` was loaded by `Recording.lookup`; ``request`` is read when touched."""
+
+    __slots__ = ("_found", "_identity", "_recording", "_request", "_response", "_row")
+
+    def __init__(self, recording: Recording, found: Found) -> None:
+        self._recording = recording
+        self._found = found
+        self._row = found.row
+        self._request: Any = _UNREAD
+        self._identity: Any = _UNREAD
+        self._response: Any = _UNREAD
+
+    def __repr__(self) -> str:
+        name = f" {self._row.name!r}" if self._row.name is not None else ""
+        return f"<Record {self.seq}: {self.kind}{name}, {self.status}, key {self.key.hex()[:12]}…>"
+
+    @property
+    def seq(self) -> int:
+        """Its place in the recording, counted from 0."""
+        return self._row.seq
+
+    @property
+    def kind(self) -> str:
+        """The boundary: ``"tool"``, ``"model"``, ``"http"``, …"""
+        return self._row.kind
+
+    @property
+    def name(self) -> str | None:
+        """Name of the tool or model."""
+        return self._row.name
+
+    @property
+    def key(self) -> bytes:
+        """What it is looked up by (32 bytes)."""
+        override = self._recording._override
+        return self._row.key if override is None else override.key(self._row.seq)
+
+    @property
+    def key_scheme(self) -> str:
+        """How the key was made: ``identity``, ``opaque``, or a named derivation."""
+        return self._row.scheme
+
+    @property
+    def scope(self) -> str | None:
+        """The scope it was recorded in."""
+        return self._row.scope
+
+    @property
+    def time(self) -> datetime:
+        """When the call began, in UTC (microseconds; ``start`` has nanoseconds)."""
+        seconds, nanoseconds = divmod(self._row.start, 1_000_000_000)
+        return datetime.fromtimestamp(seconds, UTC).replace(microsecond=nanoseconds // 1000)
+
+    @property
+    def start(self) -> int:
+        """When the call began, in nanoseconds since the epoch."""
+        return self._row.start
+
+    @property
+    def duration(self) -> float:
+        """How long the call took, in seconds."""
+        return self._row.duration / 1e9
+
+    @property
+    def status(self) -> str:
+        """``"ok"``, ``"error"`` or ``"interrupted"``."""
+        return STATUSES[self._row.status]
+
+    @property
+    def flags(self) -> frozenset[str]:
+        """``redacted``, ``transformed``, ``truncated``, ``live_fallback``."""
+        return frozenset(name for name, bit in FLAGS.items() if self._row.flags & bit)
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """What the recorder noted besides."""
+        return dict(self._row.attributes or {})
+
+    @property
+    def row(self) -> Row:
+        """The row as it is stored and hashed: digests, sizes and encodings of the payloads."""
+        return self._row
+
+    @property
+    def row_bytes(self) -> bytes:
+        """The bytes of the row, of which its Merkle leaf is made."""
+        return self._found.row_bytes
+
+    @property
+    def response(self) -> Any:
+        """What came back; `ABSENT` where nothing did."""
+        if self._response is _UNREAD:
+            row = self._row
+            encoding = row.response_encoding
+            inline = self._found.inline
+            if encoding == 0:
+                self._response = ABSENT
+            else:
+                self._response = decode_payload(encoding, self.response_bytes if inline is None else inline)
+        return self._response
+
+    @property
+    def request(self) -> Any:
+        """What was sent; `ABSENT` where it was not recorded. Takes up to two more rounds of requests."""
+        if self._request is _UNREAD:
+            ref = self._row.request
+            self._request = ABSENT if ref is None else decode_payload(ref.encoding, self.blob_bytes("request"))
+        return self._request
+
+    @property
+    def identity(self) -> Any:
+        """What the key was made of; the request where it is the same; `ABSENT` for an ``opaque`` key."""
+        if self._row.identity is None:
+            return self.request if self._row.scheme != "opaque" else ABSENT
+        if self._identity is _UNREAD:
+            self._identity = decode_payload(self._row.identity.encoding, self.blob_bytes("identity"))
+        return self._identity
+
+    @property
+    def error(self) -> dict[str, Any] | None:
+        """The recorded error (type, module, message, args) of a call that failed, else None."""
+        if self._row.status == 0:
+            return None
+        response = self.response
+        return response if isinstance(response, dict) else {"type": None, "message": str(response)}
+
+    def response_as(self, type_: type[_T]) -> _T:
+        """The response as a dataclass, msgspec Struct, TypedDict, … (`msgspec.convert`).
+
+        Raises `UsageError` where it does not fit.
+        """
+        try:
+            return msgspec.convert(self.response, type_)
+        except msgspec.ValidationError as error:
+            raise UsageError(f"the response of record {self.seq} is no {type_.__name__}: {error}") from None
+
+    @property
+    def response_bytes(self) -> bytes:
+        """The bytes of the response blob."""
+        return self.blob_bytes("response")
+
+    def blob_bytes(self, role: str) -> bytes:
+        """The bytes of the ``request``, ``identity`` or ``response`` blob, checked against its digest."""
+        return read_blob(self._recording.index, self._found, role, limit=self._recording.blob_limit)
+
+    def recipe(self, role: str) -> list[Range]:
+        """The ranges of the recording's literals that make a blob, where it does not stand behind the row."""
+        return recipe_of(self._recording.index, self._found, role)
