@@ -50,6 +50,22 @@ def test_the_commands_of_the_readme_exist() -> None:
     assert set(re.findall(r"`make ([a-z-]+)`", README)) <= targets
 
 
+def test_every_feature_of_the_readme_has_the_test_that_it_names() -> None:
+    tests = Path(__file__).parent
+    written = "\n".join(path.read_text(encoding="utf-8") for path in tests.rglob("*.py"))
+    defined = set(re.findall(r"def (test_\w+)", written))
+    rows = README.split("## Features", 1)[1].split("\n## ", 1)[0].splitlines()
+    named = [name for row in rows if row.startswith("|") for name in re.findall(r"`([^`]+)`", row.split("|")[2])]
+    assert len(named) > 40
+    for name in named:
+        path, _, test = name.rpartition("::")
+        if test.endswith((".py", "/")):
+            assert any(str(found).endswith(test.rstrip("/")) for found in tests.rglob("*")), name
+        else:
+            assert test in defined, name
+            assert not path or any(str(found).endswith(path) for found in tests.rglob("*.py")), name
+
+
 def test_the_readme_has_a_place_for_the_benchmarks() -> None:
     assert README.index("<!-- benchmarks:begin -->") < README.index("<!-- benchmarks:end -->")
 

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["Recorder"]
 
 #: Bytes of entries of keys (30 a record) that are held before their table is written.
-_MAX_KEYS = 32 << 20
+_MAX_KEYS = 4 << 20
 #: Ranges that the recipes of a record frame may resolve to; readers refuse 16 times as many.
 _FRAME_RANGES = 1 << 20
 

@@ -224,12 +224,11 @@ class Recording:
 
     def following(self, record: Record) -> Record | None:
         """The record behind another one where it lies in the same frame, which is in memory; else None."""
-        _, _, _, frame, number = record._found
-        number += 1
+        frame, number = record._found.frame, record._found.number + 1
         if not isinstance(frame, RecordFrame) or number >= frame.count:
             return None
         row, data, inline = frame.record(number)
-        return Record(self, Found(row, data, inline, frame, number)) if row.seq == record.row.seq + 1 else None
+        return Record(self, Found(row, data, inline, frame, number)) if row.seq == record._row.seq + 1 else None
 
     def _find(self, key: bytes, scope: str | None, nth: int) -> Record | None:
         if type(nth) is not int or nth:

@@ -182,8 +182,8 @@ def decode(data: bytes | memoryview) -> Any:
             value = _decode_c(data)
             # Neither a timestamp nor nested too deep, as a glance at the bytes tells; the form is what is left.
             if (
-                (b"\xff" not in data or _no_timestamp(data))  # one byte is found much faster than two
-                and len(data.translate(None, _NO_CONTAINERS)) < MAX_DEPTH
+                (0xFF not in data or _no_timestamp(data))  # one byte is found much faster than two
+                and (len(data) < MAX_DEPTH or len(data.translate(None, _NO_CONTAINERS)) < MAX_DEPTH)
                 and _encode_c(value) == data
             ):
                 return value

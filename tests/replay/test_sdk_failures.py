@@ -37,7 +37,7 @@ def http(request: pytest.FixtureRequest) -> Any:
 
 
 def test_httpx_errors_come_back(tmp_path: Path, http: Any) -> None:
-    request = http.Request("POST", "https://user:secret@example.org/v1?q=1", headers={"authorization": "Bearer secret"})
+    request = http.Request("POST", "https://example.org/v1?q=1", headers={"authorization": "Bearer secret"})
     response = http.Response(503, headers={"retry-after": "7"}, json={"error": "busy"}, request=request)
     with pytest.raises(http.HTTPStatusError) as raised:
         response.raise_for_status()

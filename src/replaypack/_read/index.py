@@ -10,7 +10,9 @@ import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from replaypack.errors import FormatError
 from replaypack.format.manifest import Manifest, PackRef, PageRef, Segment, parse_pack_page, read_root
@@ -45,7 +47,7 @@ from .packs import Frame, PackReader
 __all__ = ["Found", "Index", "SegmentIndex", "successor"]
 
 
-class Found(NamedTuple):
+class Found(msgspec.Struct, frozen=True, gc=False):
     """A record in its frame."""
 
     row: Row

@@ -62,7 +62,7 @@ class BlobRef(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_field
     encoding: Annotated[int, Meta(ge=0, lt=len(ENCODINGS))]
 
 
-class Row(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+class Row(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True, gc=False):
     """One record as it is hashed. Times are nanoseconds: ``start`` since the Unix epoch, ``duration`` from there."""
 
     seq: Annotated[int, Meta(ge=0, le=_MAX_SEQ)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any
 
 from chassis.replay.models import BoundaryKind, ReplayRecord
 from chassis.secrets.redaction import SecretRedactor
@@ -16,7 +16,7 @@ from replaypack.values import ABSENT
 
 from .chassis_json import interaction, seconds_of
 
-__all__ = ["HeldRows", "StoredRecord", "scrubbed"]
+__all__ = ["StoredRecord", "held_rows", "scrubbed"]
 
 _KINDS = {kind.value: kind for kind in BoundaryKind}
 #: A recording whose rows and small responses take more (bytes) is not held in memory.
@@ -47,13 +47,16 @@ class StoredRecord(ReplayRecord):  # type: ignore[misc]
         row: Row | BulkRow,
         key: str,
         redactor: SecretRedactor | None,
-        *,
         blob: bytes | None = None,
         response: Any = _UNREAD,
     ) -> Any:
         """The answer to a lookup of ``key``: with its response, or the blob that holds it, or neither."""
         self = object.__new__(cls)
-        self._view, self._row, self._key, self._redactor, self._blob = view, row, key, redactor, blob
+        self._view = view
+        self._row = row
+        self._key = key
+        self._redactor = redactor
+        self._blob = blob
         self._request = _UNREAD
         self._response = response if response is _UNREAD else self._shown(response)
         return self
@@ -91,7 +94,7 @@ class StoredRecord(ReplayRecord):  # type: ignore[misc]
         if self._response is _UNREAD:
             blob = self._blob
             found = self._view.record(self._row.seq).response if blob is None else response_behind(self._row, blob)
-            self._response = self._shown(found)
+            self._response = found if self._redactor is None and found is not ABSENT else self._shown(found)
         return self._response
 
     @property
@@ -113,41 +116,30 @@ class StoredRecord(ReplayRecord):  # type: ignore[misc]
         return ReplayRecord, tuple(getattr(self, name) for name in ReplayRecord.__dataclass_fields__)
 
 
-class HeldRows:
-    """The rows of a small recording with the responses that stand behind them, by the text of their key."""
+def held_rows(view: Recording) -> dict[str, Any] | None:
+    """The rows of a small recording with the responses that stand behind them, by the text of their key.
 
-    def __init__(self, rows: dict[str, Any]) -> None:
-        #: The only row of its key, or a list.
-        self._rows = rows
-
-    @classmethod
-    def of(cls, view: Recording) -> Self | None:
-        """Those of a recording; None where they are too many, or cannot all be read: others may still answer."""
-        rows: dict[str, Any] = {}
-        try:
-            if bulk_size(view.index) > _HELD:
-                return None
-            for pair in bulk_rows(view.index):
-                row = pair[0]
-                key = row.attributes.get("key") if row.attributes else None
-                if isinstance(key, str) and row.scope is None and row.scheme == "opaque":
-                    run = rows.get(key)
-                    if run is None:
-                        rows[key] = pair
-                    elif type(run) is list:
-                        run.append(pair)
-                    else:
-                        rows[key] = [run, pair]
-        except ReplaypackError:
+    A value is the only pair of its key, or a list of them. None where they are too many, or cannot all be read: those
+    that can are still found one by one.
+    """
+    rows: dict[str, Any] = {}
+    try:
+        if bulk_size(view.index) > _HELD:
             return None
-        return cls(rows)
-
-    def nth(self, key: str, n: int) -> tuple[BulkRow, bytes | None] | None:
-        """Row number ``n`` of a key; None where that is not held."""
-        run = self._rows.get(key)
-        if type(run) is list:
-            return run[n] if n < len(run) else None
-        return run if n == 0 else None
+        for pair in bulk_rows(view.index):
+            row = pair[0]
+            key = row.attributes.get("key") if row.attributes else None
+            if isinstance(key, str) and row.scope is None and row.scheme == "opaque":
+                run = rows.get(key)
+                if run is None:
+                    rows[key] = pair
+                elif type(run) is list:
+                    run.append(pair)
+                else:
+                    rows[key] = [run, pair]
+    except ReplaypackError:
+        return None
+    return rows
 
 
 def scrubbed(record: ReplayRecord, redactor: SecretRedactor) -> ReplayRecord:

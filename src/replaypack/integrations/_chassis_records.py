@@ -27,14 +27,14 @@ from replaypack.errors import (
 from replaypack.recorder import Recorder
 from replaypack.recording import Record, Recording
 
-from ._chassis_answers import HeldRows, StoredRecord, scrubbed
+from ._chassis_answers import StoredRecord, held_rows, scrubbed
 from .chassis_json import interaction, interaction_row
 
 __all__ = ["ArchiveRecords", "IfExists"]
 
 IfExists = Literal["error", "append", "replace"]
 
-#: A recording is held after this many lookups, or one for 200 of its records: a good part of it is being asked for.
+#: After this many lookups, or one for 1,000 records, the rows of a small recording are held: more is likely to follow.
 _LOOKUPS = 16
 
 
@@ -62,7 +62,7 @@ class ArchiveRecords:
         self._session = session
         self._view: Recording | None = None
         self._lookups = 0
-        self._held: HeldRows | None = None
+        self._held: dict[str, Any] | None = None
         self._looked = False
         self._recorder: Recorder | None = None
         #: Records captured where the archive cannot be written.
@@ -253,15 +253,19 @@ class ArchiveRecords:
         if view is not None:
             held = self._held
             if held is not None:
-                pair = held.nth(key, n)
+                pair = held.get(key)
+                if type(pair) is list:
+                    pair = pair[n] if n < len(pair) else None
+                elif n:
+                    pair = None
                 if pair is not None:
                     row, blob = pair
                     redactor = self._redactor if row.seq < self._scrub_below else None
-                    return StoredRecord.of(view, row, key, redactor, blob=blob)
+                    return StoredRecord.of(view, row, key, redactor, blob)
             elif self._lookups >= 0:
                 self._lookups += 1
-                if self._lookups > max(_LOOKUPS, len(view) // 200):
-                    self._lookups, self._held = -1, HeldRows.of(view)
+                if self._lookups > max(_LOOKUPS, len(view) // 1000):
+                    self._lookups, self._held = -1, held_rows(view)
             found = view.lookup(key=key, nth=n)
             if found is not None:
                 redactor = self._redactor if found.seq < self._scrub_below else None

@@ -223,11 +223,13 @@ class ArchiveReplaySession(ReplaySession):  # type: ignore[misc]
         Raises Chassis' `ReplayMismatch` where all of them are consumed, or there is none.
         """
         place = kind + ":" + key
+        cursor = self._cursor
         while True:
             with self._lock:
-                n = self._cursor.get(place, 0)
-                self._cursor[place] = n + 1
+                n = cursor.get(place, 0)
+                cursor[place] = n + 1
                 peeked, self._peeked = self._peeked, None
+            # A harness asks whether there is a record, then for the record.
             if peeked is not None and peeked[0] == place and peeked[1] == n:
                 return peeked[2]
             record = self._store.nth(key, n)

@@ -26,9 +26,10 @@ class Cursor:
     def __init__(self, recording: Recording, *, answers: Callable[[Record], bool]) -> None:
         self.recording = recording
         self._answers = answers
-        self._played = bytearray((len(recording) + 7) // 8)
-        #: All records before this one are played.
+        self._count = len(recording)
+        #: All records before this one are played; of those behind it the bits tell.
         self._front = 0
+        self._bits = bytearray((self._count + 7) // 8)
         # The record before the front, while calls come in recorded order.
         self._before: Record | None = None
         # Where to go on, by key and label of the records; only of keys of which the first record is played. What is
@@ -71,9 +72,9 @@ class Cursor:
             if record is None:
                 break
             answers = self._answers(record)
-            if answers and (record.key != key or record.row.scope != scope):
-                break
             if answers:
+                if record.key != key or record.row.scope != scope:
+                    break
                 record.response  # noqa: B018 - what cannot be read is not played
             if self._play(record) and answers:
                 return record
@@ -99,21 +100,18 @@ class Cursor:
     def _play(self, record: Record) -> bool:
         """Mark a record as played; false where it was."""
         seq = record.row.seq
-        at, bit = seq >> 3, 1 << (seq & 7)
         with self._lock:
-            if self._played[at] & bit:
-                return False
-            self._played[at] |= bit
-            if seq == self._front:
-                self._front = front = self._unplayed_from(seq + 1)
-                self._before = record if front == seq + 1 else None
+            if seq != self._front:
+                if self._is_played(seq):
+                    return False
+                self._bits[seq >> 3] |= 1 << (seq & 7)
+                return True
+            front = seq + 1
+            while front < self._count and self._bits[front >> 3] >> (front & 7) & 1:
+                front += 1
+            self._front = front
+            self._before = record if front == seq + 1 else None
         return True
-
-    def _unplayed_from(self, seq: int) -> int:
-        """The first record from ``seq`` on that is not played."""
-        while seq < len(self.recording) and self._played[seq >> 3] >> (seq & 7) & 1:
-            seq += 1
-        return seq
 
     def peek(self, key: bytes, scope: str | None = None) -> Record | None:
         """The record that `take` would return now; nothing is consumed."""
@@ -138,7 +136,7 @@ class Cursor:
 
     def unplayed(self) -> Iterator[Record]:
         """Yield the records that could have answered and were not taken, in recording order."""
-        if self._front >= len(self.recording):
+        if self._front >= self._count:
             return
         for record in self.recording.records(first=self._front):
             if not self._is_played(record.seq) and self._answers(record):
@@ -165,4 +163,4 @@ class Cursor:
             found = self.recording.lookup_digest(key, scope=label, nth=nth)
 
     def _is_played(self, seq: int) -> bool:
-        return bool(self._played[seq >> 3] >> (seq & 7) & 1)
+        return seq < self._front or bool(self._bits[seq >> 3] >> (seq & 7) & 1)
