@@ -80,28 +80,28 @@ def _prints_as_is(value: object) -> bool:
     What most calls are made of: a few texts, small integers and the like, whose census would cost more than the rest.
     """
     queue: list[Any] = [value]
-    keys: list[Any] = []
+    names = ""
     for part in queue:
         cls = type(part)
         if cls is str:
             continue
-        if cls is dict:
-            keys += part
-            queue += part.values()
-        elif cls is list or cls is tuple:
-            queue += part
-        elif cls is int:
+        if cls is int:
             if not -SAFE_INT <= part <= SAFE_INT:
                 return False
+        elif cls is dict or cls is list or cls is tuple:
+            if len(queue) + len(part) > _FEW:
+                return False
+            if cls is not dict:
+                queue += part
+                continue
+            for key in part:
+                if type(key) is not str:
+                    return False
+                names += key
+            queue += part.values()
         elif cls is not bool and part is not None:
             return False
-        if len(queue) > _FEW:
-            return False
-    for key in keys:
-        if type(key) is not str:
-            return False
-    text = "".join(keys)
-    return text.isascii() and "$" not in text
+    return names.isascii() and "$" not in names
 
 
 def key_of_canonical(kind: str, canonical_identity: bytes) -> bytes:
