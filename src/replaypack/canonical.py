@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 from blake3 import blake3
 
+from replaypack._digest import digest
 from replaypack._plain import SAFE_INT, Census, Path, on_fresh_stack, pointer, survey
 from replaypack.errors import CanonicalizationError
 
@@ -68,7 +69,7 @@ def key_digest(kind: str, identity: object, *, census: Census | None = None) -> 
     """
     if census is None and type(kind) is str and _prints_as_is(identity):
         try:
-            return blake3(_encode((kind, identity))).digest()
+            return digest(_encode((kind, identity)))
         except (UnicodeEncodeError, RecursionError):
             pass
     return key_of_canonical(kind, canonical_json(identity, census=census))
@@ -107,7 +108,7 @@ def _prints_as_is(value: object) -> bool:
 def key_of_canonical(kind: str, canonical_identity: bytes) -> bytes:
     """``key_digest`` for a caller who holds the canonical JSON of the identity already."""
     if len(canonical_identity) < _COPY:
-        return blake3(b"".join((_head(kind), canonical_identity, b"]"))).digest()
+        return digest(b"".join((_head(kind), canonical_identity, b"]")))
     hasher = blake3(_head(kind))
     hasher.update(canonical_identity)
     hasher.update(b"]")
