@@ -194,8 +194,8 @@ class RecordFrame:
                 return raw[row : row + self._size(0, number)], raw[inline : inline + self._size(2, number) - 1]
             ends = self._make_ends()
         rows, inlines = ends
-        inline = raw[inlines[number] : inlines[number + 1]] if self._inline[number] else None
-        return raw[rows[number] : rows[number + 1]], inline
+        stored = raw[rows[number] : rows[number + 1]]
+        return stored, raw[inlines[number] : inlines[number + 1]] if self._inline[number] else None
 
     def record(self, number: int) -> tuple[Row, bytes, bytes | None]:
         """Return record ``number``: its row, the whole bytes of the row, its inline response or None."""
