@@ -418,4 +418,22 @@ def test_key_is_blake3_of_kind_and_identity() -> None:
     assert key_digest("tool", identity) != key_digest("model", identity)
     census = _plain.survey(identity)
     assert key_digest("tool", identity, census=census) == key_digest("tool", identity)
+    assert key_digest("$bytes", identity) == blake3(canonical_json(["$bytes", identity])).digest()
     assert key_digest('a"\ud800', 1) == blake3(rb'["a\"\ud800",1]').digest()
+
+
+@given(st.one_of(CANONICAL, PLAIN_JSON, CLOSE))
+def test_keys_do_not_depend_on_the_way_they_are_made(identity: Any) -> None:
+    assert key_digest("tool", identity) == key_of_canonical("tool", slow(identity))
+
+
+class Name(enum.StrEnum):
+    A = "a"
+
+
+@pytest.mark.parametrize(
+    "identity",
+    [{Name.A: 1, "b": 2}, [Name.A], {"a": (1, None)}, {2, 1}, {"$bytes": "YQ=="}, [2**53 + 2], [1.0], list(range(99))],
+)
+def test_what_looks_simple_is_keyed_by_the_rules(identity: Any) -> None:
+    assert key_digest("tool", identity) == blake3(b'["tool",%b]' % canonical_json(identity)).digest()

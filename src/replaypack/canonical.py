@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 from blake3 import blake3
 
+from replaypack._digest import digest
 from replaypack._plain import SAFE_INT, Census, Path, on_fresh_stack, pointer, survey
 from replaypack.errors import CanonicalizationError, UsageError, ValueEncodingError
 
@@ -68,7 +69,7 @@ def key_digest(kind: str, identity: object, *, census: Census | None = None) -> 
     """
     if census is None and type(kind) is str and _prints_as_is(identity):
         try:
-            return blake3(_encode((kind, identity))).digest()
+            return digest(_encode((kind, identity)))
         except (UnicodeEncodeError, RecursionError):
             pass
     return key_of_canonical(kind, canonical_json(identity, census=census))
@@ -80,34 +81,34 @@ def _prints_as_is(value: object) -> bool:
     What most calls are made of: a few texts, small integers and the like, whose census would cost more than the rest.
     """
     queue: list[Any] = [value]
-    keys: list[Any] = []
+    names = ""
     for part in queue:
         cls = type(part)
         if cls is str:
             continue
-        if cls is dict:
-            keys += part
-            queue += part.values()
-        elif cls is list or cls is tuple:
-            queue += part
-        elif cls is int:
+        if cls is int:
             if not -SAFE_INT <= part <= SAFE_INT:
                 return False
+        elif cls is dict or cls is list or cls is tuple:
+            if len(queue) + len(part) > _FEW:
+                return False
+            if cls is not dict:
+                queue += part
+                continue
+            for key in part:
+                if type(key) is not str:
+                    return False
+                names += key
+            queue += part.values()
         elif cls is not bool and part is not None:
             return False
-        if len(queue) > _FEW:
-            return False
-    for key in keys:
-        if type(key) is not str:
-            return False
-    text = "".join(keys)
-    return text.isascii() and "$" not in text
+    return names.isascii() and "$" not in names
 
 
 def key_of_canonical(kind: str, canonical_identity: bytes) -> bytes:
     """``key_digest`` for a caller who holds the canonical JSON of the identity already."""
     if len(canonical_identity) < _COPY:
-        return blake3(b"".join((_head(kind), canonical_identity, b"]"))).digest()
+        return digest(b"".join((_head(kind), canonical_identity, b"]")))
     hasher = blake3(_head(kind))
     hasher.update(canonical_identity)
     hasher.update(b"]")

@@ -222,13 +222,23 @@ class Recording:
             record.response  # noqa: B018
         return record
 
-    def following(self, record: Record) -> Record | None:
-        """The record behind another one where it lies in the same frame, which is in memory; else None."""
-        frame, number = record._found.frame, record._found.number + 1
+    def following(self, record: Record, key: bytes | None = None, scope: str | None = None) -> Record | None:
+        """The record behind another one where it lies in the same frame, which is in memory; else None.
+
+        With a ``key`` (32 bytes) only if it is of that key and scope.
+        """
+        found = record._found
+        frame, number = found.frame, found.number + 1
         if not isinstance(frame, RecordFrame) or number >= frame.count:
             return None
         row, data, inline = frame.record(number)
-        return Record(self, Found(row, data, inline, frame, number)) if row.seq == record._row.seq + 1 else None
+        if row.seq != found.row.seq + 1:
+            return None
+        if key is not None:
+            own = row.key if self._override is None else self._override.key(row.seq)
+            if own != key or row.scope != scope:
+                return None
+        return Record(self, Found(row, data, inline, frame, number))
 
     def _find(self, key: bytes, scope: str | None, nth: int) -> Record | None:
         if type(nth) is not int or nth:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from blake3 import blake3
 
+from replaypack._digest import digest
+
 __all__ = ["DIGEST_SIZE", "SHORT_SIZE", "digest", "short_digest"]
 
 #: Bytes of a whole digest, and of the truncated ones that stand in tables.
 DIGEST_SIZE = 32
 SHORT_SIZE = 16
-
-
-def digest(data: bytes | bytearray | memoryview) -> bytes:
-    """Return the BLAKE3-256 of ``data`` (32 bytes)."""
-    return blake3(data).digest()
 
 
 def short_digest(data: bytes | bytearray | memoryview) -> bytes:

@@ -120,12 +120,15 @@ class RecordFrame:
         self._recipes = self._rows + self._sum(0, count)
         self._inlines = self._recipes + self._sum(1, count)
         columns = [raw[pos + at * count : pos + (at + 1) * count] for at in range(8, 12)]
-        others = reduce(or_, map(int.from_bytes, columns)).to_bytes(count).count(0)
+        # Not zero for each record that is inline.
+        self._inline = reduce(or_, map(int.from_bytes, columns)).to_bytes(count)
+        others = self._inline.count(0)
         self.inline_size = self._sum(2, count) - (count - others)
         if self._inlines + self.inline_size != len(raw):
             raise FormatError("the records of a frame do not fill it", where=where)
-        #: Where rows, recipes and inlines end, and which are inline: made once several records were asked for.
-        self._ends: tuple[array[int], array[int], array[int], bytes] | None = None
+        #: Where rows and inlines end: made once several records were asked for.
+        self._ends: tuple[array[int], array[int]] | None = None
+        self._recipe_ends: array[int] | None = None
         self._asked = _ASKED if others else 0
         # Recipes refer to recipes before them: they are resolved once, in order, as far as needed.
         self._walked: list[list[list[Range]]] = []
@@ -158,21 +161,22 @@ class RecordFrame:
         begin = self._matrix + 4 * which * self.count
         return int.from_bytes(self.raw[begin + number : begin + 4 * self.count : self.count], "big")
 
-    def _make_ends(self) -> tuple[array[int], array[int], array[int], bytes]:
-        rows, recipes, marks = map(self._sizes, range(3))
-        inlines = [mark - 1 if mark else 0 for mark in marks]
+    def _make_ends(self) -> tuple[array[int], array[int]]:
+        inlines = [mark - 1 if mark else 0 for mark in self._sizes(2)]
         self._ends = ends = (
-            array("I", accumulate(rows, initial=self._rows)),
-            array("I", accumulate(recipes, initial=self._recipes)),
+            array("I", accumulate(self._sizes(0), initial=self._rows)),
             array("I", accumulate(inlines, initial=self._inlines)),
-            bytes(map(bool, marks)),
         )
+        return ends
+
+    def _make_recipe_ends(self) -> array[int]:
+        self._recipe_ends = ends = array("I", accumulate(self._sizes(1), initial=self._recipes))
         return ends
 
     def entry(self, number: int) -> Entry:
         """Return record ``number`` (from 0) of the frame, not parsed. Raises `FormatError`."""
         row, inline = self.stored(number)
-        _, recipes, _, _ = self._ends or self._make_ends()
+        recipes = self._recipe_ends or self._make_recipe_ends()
         return Entry(row, self.raw[recipes[number] : recipes[number + 1]], inline)
 
     def stored(self, number: int) -> tuple[bytes, bytes | None]:
@@ -189,19 +193,18 @@ class RecordFrame:
                 inline = self._inlines + self._sum(2, number) - number
                 return raw[row : row + self._size(0, number)], raw[inline : inline + self._size(2, number) - 1]
             ends = self._make_ends()
-        rows, _, inlines, marks = ends
-        return (
-            raw[rows[number] : rows[number + 1]],
-            raw[inlines[number] : inlines[number + 1]] if marks[number] else None,
-        )
+        rows, inlines = ends
+        stored = raw[rows[number] : rows[number + 1]]
+        return stored, raw[inlines[number] : inlines[number + 1]] if self._inline[number] else None
 
     def stored_rows(self) -> tuple[list[bytes], list[bytes | None]]:
         """All rows as they are stored, not parsed, and beside them the responses that stand behind them, or None."""
-        rows, _, inlines, marks = self._ends or self._make_ends()
+        rows, inlines = self._ends or self._make_ends()
         raw = self.raw
+        marks = zip(pairwise(inlines), self._inline, strict=True)
         return (
             [raw[start:end] for start, end in pairwise(rows)],
-            [raw[start:end] if mark else None for (start, end), mark in zip(pairwise(inlines), marks, strict=True)],
+            [raw[start:end] if mark else None for (start, end), mark in marks],
         )
 
     def record(self, number: int) -> tuple[Row, bytes, bytes | None]:
@@ -231,7 +234,7 @@ class RecordFrame:
             return self._walked[number]
 
     def _walk(self, number: int) -> None:
-        _, ends, _, _ = self._ends or self._make_ends()
+        ends = self._recipe_ends or self._make_recipe_ends()
         while len(self._walked) <= number:
             at = len(self._walked)
             pos, end = ends[at], ends[at + 1]

@@ -55,11 +55,14 @@ _Digest = Annotated[bytes, Meta(min_length=DIGEST_SIZE, max_length=DIGEST_SIZE)]
 
 
 class BlobRef(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True, gc=False):
-    """A reference to a blob: BLAKE3-256 of its bytes, its size in bytes, its encoding (index in `ENCODINGS`)."""
+    """A reference to a blob: BLAKE3-256 of its bytes, its size in bytes, its encoding (index in `ENCODINGS`).
+
+    Encoding 0 is that of an absent response, which is never written as a reference.
+    """
 
     digest: _Digest
     size: _Natural
-    encoding: Annotated[int, Meta(ge=0, lt=len(ENCODINGS))]
+    encoding: Annotated[int, Meta(ge=1, lt=len(ENCODINGS))]
 
 
 class Row(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True, gc=False):
@@ -112,30 +115,25 @@ def discriminator(scope: str | None) -> bytes:
 
 def parse_row(data: bytes, *, where: str = "row") -> Row:
     """Decode and check one whole row; raises `FormatError` (``corrupted``)."""
+    return parse_stored_row(data, None, where=where)[0]
+
+
+def parse_stored_row(stored: bytes, inline: bytes | None, *, where: str = "row") -> tuple[Row, bytes]:
+    """Decode and check a row as it stands in a record frame; return it and its whole bytes.
+
+    ``inline`` is the response that stands behind it, or None where the row is stored whole. Raises `FormatError`.
+    """
+    data = stored if inline is None else stored + digest(inline)
     try:
         row = _decoder.decode(data)
     except (msgspec.MsgspecError, RecursionError, ValueError) as error:
         raise FormatError(f"a row does not parse: {error}", where=where) from None
     if data[:3] != _HEAD or data[-34:-32] != _DIGEST_HEAD:
         raise FormatError("a row is not an array of 17 that ends in a digest", where=where)
-    if (
-        (row.response_encoding == 0 and (row.response_size or row.response_digest != ABSENT_DIGEST))
-        or not ((request := row.request) is None or request.encoding)
-        or not ((identity := row.identity) is None or identity.encoding)
-    ):
+    if row.response_encoding == 0 and (row.response_size or row.response_digest != ABSENT_DIGEST):
         raise FormatError("a row has a field out of its bounds", where=where)
     if row.attributes is not None and scan(row.attributes).foreign:
         raise FormatError("the attributes of a row hold an extension type", where=where)
-    return row
-
-
-def parse_stored_row(stored: bytes, inline: bytes | None, *, where: str = "row") -> tuple[Row, bytes]:
-    """Decode a row as it stands in a record frame; return it and its whole bytes.
-
-    ``inline`` is the response that stands behind it, or None where the row is stored whole.
-    """
-    data = stored if inline is None else stored + digest(inline)
-    row = parse_row(data, where=where)
     if inline is not None and (row.response_size != len(inline) or len(inline) >= INLINE_LIMIT):
         raise FormatError(f"a row names a response of {row.response_size} bytes, {len(inline)} follow", where=where)
     return row, data

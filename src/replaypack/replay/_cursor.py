@@ -66,21 +66,21 @@ class Cursor:
 
     def _take_front(self, key: bytes, scope: str | None) -> Record | None:
         """The record at the front, if it is the one that is asked for."""
-        before = self._before
-        while before is not None and before.row.seq + 1 == self._front:
-            record = self.recording.following(before)
-            if record is None:
-                break
-            answers = self._answers(record)
-            if answers:
-                if record.key != key or record.row.scope != scope:
-                    break
+        while (before := self._before) is not None and before.row.seq + 1 == self._front:
+            record = self.recording.following(before, key, scope)
+            if record is not None and self._answers(record):
                 record.response  # noqa: B018 - what cannot be read is not played
-            if self._play(record) and answers:
-                return record
-            before = record
+                if self._play(record):
+                    return record
+            elif not self._step_over(before):
+                break
         self._before = None
         return None
+
+    def _step_over(self, before: Record) -> bool:
+        """Whether the record at the front, behind ``before``, answers nothing; it is played then."""
+        record = self.recording.following(before)
+        return record is not None and not self._answers(record) and self._play(record)
 
     def _numbered(self, key: bytes, label: str | None) -> Record | None:
         """The next record of a place, for this call alone; None where the place has no more."""
