@@ -13,11 +13,10 @@ SOURCE = Path(replaypack.__file__).parent
 #: Modules and packages directly in replaypack, lowest first; those of one line do not know each other.
 LAYERS = [
     {"errors"},
-    {"_arguments", "_escape", "_plain", "_threads"},
-    {"canonical", "tagged", "values"},
+    {"_arguments", "_digest", "_escape", "_plain", "_threads"},
+    {"_files", "canonical", "tagged", "values"},
     {"policies"},
     {"format", "storage"},
-    {"_files"},
     {"_read"},
     {"_write"},
     {"record"},

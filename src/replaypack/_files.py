@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from .format.digests import digest
+from ._digest import digest
 
 __all__ = ["atomic_file", "live_directory", "state_directory"]
 
