@@ -17,6 +17,7 @@ import msgspec
 import zstandard
 from build_valid import noise
 
+import replaypack._write.claim as claim
 import replaypack._write.publish as publish
 import replaypack.archive as archive_module
 from replaypack import ABSENT, Archive, values
@@ -50,6 +51,7 @@ def _fixed() -> Iterator[None]:
     with (
         mock.patch.object(archive_module, "new_id", clock.new_id),
         mock.patch.object(archive_module, "now_rfc3339", clock.now),
+        mock.patch.object(claim, "now_rfc3339", clock.now),
         mock.patch.object(publish, "now_rfc3339", clock.now),
     ):
         yield

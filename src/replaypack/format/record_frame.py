@@ -199,11 +199,12 @@ class RecordFrame:
 
     def stored_rows(self) -> tuple[list[bytes], list[bytes | None]]:
         """All rows as they are stored, not parsed, and beside them the responses that stand behind them, or None."""
-        rows, _, inlines, marks = self._ends or self._make_ends()
+        rows, inlines = self._ends or self._make_ends()
         raw = self.raw
+        marks = zip(pairwise(inlines), self._inline, strict=True)
         return (
             [raw[start:end] for start, end in pairwise(rows)],
-            [raw[start:end] if mark else None for (start, end), mark in zip(pairwise(inlines), marks, strict=True)],
+            [raw[start:end] if mark else None for (start, end), mark in marks],
         )
 
     def record(self, number: int) -> tuple[Row, bytes, bytes | None]:
