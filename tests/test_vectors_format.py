@@ -389,7 +389,7 @@ def read(recording: Recording, what: str, lookups: list[dict[str, Any]]) -> None
             recording.lookup(lookup["kind"], identity, scope=lookup["scope"], nth=lookup["nth"])
     elif what == "packs":
         for pack in recording.manifest.storage.packs:
-            parse_pack(recording._storage.get(names.pack_key_of(pack.digest)))
+            parse_pack(recording.storage.get(names.pack_key_of(pack.digest)))
     else:
         for record in recording.records():
             assert what == "records" or encode(record.request)

@@ -9,7 +9,7 @@ import pytest
 from replaypack import values
 from replaypack.canonical import key_digest
 from replaypack.policies._names import NameRules, words
-from replaypack.policies.redaction import Redactor, policy_from_manifest
+from replaypack.policies.redaction import RedactionPolicy, Redactor
 
 from .test_vectors_values import cases
 
@@ -22,9 +22,9 @@ def test_redaction(case: dict[str, Any]) -> None:
         assert rules.sensitive(case["field"]) is case["sensitive"]
         assert rules.sensitive_in_query(case["field"]) is case["in_query"]
         return
-    policy = policy_from_manifest(case["policy"])
+    policy = RedactionPolicy.from_data(case["policy"])
     assert policy is not None
-    assert policy.to_manifest() == case["policy"]
+    assert policy.to_data() == case["policy"]
     redactor = Redactor(policy)
     if "sensitive" in case:
         assert all(map(redactor.names, case["sensitive"]))

@@ -45,7 +45,7 @@ def policies() -> Vector:
         cases.append(
             {
                 "name": policy.name,
-                "policy": policy.to_manifest(),
+                "policy": policy.to_data(),
                 "sensitive": [field for field in fields if rules.sensitive(field)],
                 "harmless": [field for field in fields if not rules.sensitive(field)],
             }
@@ -81,7 +81,7 @@ def keys() -> Vector:
             cases.append(
                 {
                     "name": f"{label}, {policy.name}",
-                    "policy": policy.to_manifest(),
+                    "policy": policy.to_data(),
                     "kind": "http",
                     "identity_msgpack": values.encode(identity).hex(),
                     "redacted_msgpack": values.encode(redacted).hex(),

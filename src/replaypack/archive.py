@@ -32,10 +32,11 @@ from .format.digests import digest
 from .format.manifest import (
     Content,
     Manifest,
-    Redaction,
     check_metadata,
     match_note,
     parse_manifest,
+    redaction_note,
+    redaction_policy,
 )
 from .format.names import LATEST, MARKER, check_name, parse_locator, revision_key
 from .policies.matching import MatchPolicy, MatchSpec
@@ -45,7 +46,6 @@ from .policies.redaction import (
     RedactionPolicy,
     Redactor,
     known_secrets,
-    policy_from_manifest,
 )
 from .recorder import Recorder
 from .recording import Recording
@@ -59,8 +59,6 @@ if TYPE_CHECKING:
     from .replay.session import ReplaySession
 
 __all__ = ["Archive", "aopen", "open"]
-
-_NO_REDACTION = Redaction(name="none", version=1)
 
 
 class Archive:
@@ -266,7 +264,7 @@ class Archive:
             _refuse_other_match(match, base_manifest, f"{self.url}#{name}")
         redaction = _policy(redact, base_manifest, name)
         known = known_secrets(secrets, secrets_from_env)
-        redactor = Redactor(redaction or VALUES_ONLY, known) if redaction is not None or known else None
+        redactor = Redactor.of(redaction, known)
         plain_metadata = dict(metadata or {})
         if redactor is not None:
             if redactor.redact(name) != name:
@@ -346,7 +344,7 @@ class Archive:
             metadata=metadata,
             recorded_by=by,
             match=match_note(match),
-            redaction=_redaction(policy or (VALUES_ONLY if secrets else None)),
+            redaction=redaction_note(policy or (VALUES_ONLY if secrets else None)),
             records=0,
             counts={},
             merkle_root=digest(b"").hex(),
@@ -401,17 +399,13 @@ class Archive:
             self.storage.delete(key)
 
 
-def _redaction(policy: RedactionPolicy | None) -> Redaction:
-    return _NO_REDACTION if policy is None else msgspec.convert(policy.to_manifest(), Redaction)
-
-
 def _policy(
     wanted: RedactionPolicy | Literal["default"] | None, base: Manifest | None, name: str
 ) -> RedactionPolicy | None:
     """The policy to record under: the one asked for, which must be that of the recording that is continued."""
     if base is None:
         return DEFAULT if wanted == "default" else wanted
-    there = policy_from_manifest(msgspec.to_builtins(base.content.redaction))
+    there = redaction_policy(base.content.redaction)
     if wanted == "default" or wanted == there or (wanted is None and there == VALUES_ONLY):
         return there
     raise UsageError(

@@ -9,8 +9,6 @@ from itertools import islice
 from types import TracebackType
 from typing import Any, Self
 
-import msgspec
-
 from ._arguments import check_number, check_text, check_type, names_of
 from ._read import ladder
 from ._read.around import frames_around, read_literals
@@ -23,12 +21,12 @@ from ._read.sequence import found_in, in_order
 from ._threads import in_thread
 from .canonical import opaque_key
 from .errors import ConflictError, FormatError, UsageError
-from .format.manifest import NEAR_LIMIT, Manifest, Redaction
+from .format.manifest import NEAR_LIMIT, Manifest, Redaction, redaction_policy
 from .format.recipe import BLOB_LIMIT, Range
 from .format.record_frame import RecordFrame
 from .format.row import STATUSES, Row, discriminator
 from .policies.matching import MatchPolicy
-from .policies.redaction import VALUES_ONLY, Redactor, known_secrets, policy_from_manifest
+from .policies.redaction import Redactor, known_secrets
 from .record import Record
 from .storage import Storage
 from .values import ABSENT
@@ -171,11 +169,7 @@ class Recording:
         noted = self._manifest.content.redaction
         made = self._redactor_made
         if made is None or made[0] is not noted:
-            policy = policy_from_manifest(msgspec.to_builtins(noted))
-            redactor = None
-            if policy is not None or self._secrets:
-                redactor = Redactor(policy or VALUES_ONLY, self._secrets)
-            made = self._redactor_made = (noted, redactor)
+            made = self._redactor_made = (noted, Redactor.of(redaction_policy(noted), self._secrets))
         return made[1]
 
     def key_of(self, kind: str, identity: object) -> bytes:

@@ -23,9 +23,9 @@ def test_rows_and_responses_are_those_of_lookups(tmp_path: Path) -> None:
                 if number % 100 == 0:
                     recorder.flush()
         recording = archive.open("run")
-        found = list(bulk_rows(recording._index))
+        found = list(bulk_rows(recording.index))
         assert [row.seq for row, _ in found] == list(range(len(recording)))
-        assert bulk_size(recording._index) > 0
+        assert bulk_size(recording.index) > 0
         for (row, blob), record in zip(found, recording.records(), strict=True):
             for name in ("seq", "kind", "name", "key", "scheme", "scope", "start", "status", "flags", "attributes"):
                 assert getattr(row, name) == getattr(record.row, name)

@@ -427,7 +427,7 @@ def test_one_place_for_a_page_and_a_frame() -> None:
     lit = FrameEntry(0, records.frame, records.raw, records.raw, records.digest)
     store = forge.finish([records], [lit, lit._replace(first=lit.items)])
     recording = Archive("", storage=store).open("x")
-    recording._index.literals([(0, 10)])
+    recording.index.literals([(0, 10)])
     found = recording.lookup(key="k")
     assert found is not None
     assert found.response == "r"

@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
 import pytest
 
 import replaypack
@@ -145,6 +146,23 @@ def test_an_existing_recording_is_not_touched_by_default(archive: Archive) -> No
     with pytest.raises(RecordingExistsError, match="3 records"):
         archive.recorder("run")
     assert len(list(archive.revisions("run"))) == 2
+
+
+def test_a_response_as_a_type(archive: Archive) -> None:
+    async def record_it() -> None:
+        async with archive.recorder("run") as recorder:
+            recorder.append(kind="t", identity=1, response={"city": "Bern", "degrees": [1, 2.5]})
+            assert (await recorder.aseal()).content.records == 1
+
+    class Weather(msgspec.Struct):
+        city: str
+        degrees: list[float]
+
+    asyncio.run(record_it())
+    record = archive.open("run").record(0)
+    assert record.response_as(Weather) == Weather("Bern", [1.0, 2.5])
+    with pytest.raises(UsageError, match="record 0 is no int"):
+        record.response_as(int)
 
 
 def test_sealing_as_incomplete_notes_the_error_without_secrets(archive: Archive) -> None:

@@ -133,9 +133,8 @@ def test_common_shapes_are_read(archive: Archive, tmp_path: Path) -> None:
     )
     assert load(archive, path).records == 5
     recording = archive.open("new")
-    found = recording.lookup("tool", {"name": "search", "arguments": {"q": "x"}})
-    assert found is not None
-    assert found.response == [1]
+    with archive.session("new", "replay") as session:
+        assert session.tool("search", {"q": "x"}, lambda: "made live") == [1]
     found = recording.lookup("model", {"m": 1})
     assert found is not None
     assert (found.response, found.duration, found.start) == ("text", 0.25, 1_769_857_200_500_000_000)

@@ -26,7 +26,6 @@ from replaypack.policies.redaction import (
     VALUES_ONLY,
     RedactionPolicy,
     Redactor,
-    policy_from_manifest,
     secrets_of_environment,
 )
 
@@ -238,8 +237,8 @@ def test_secrets_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_policies_in_manifests() -> None:
     own = RedactionPolicy(name="x-acme", names=("employee_id",), keep=("session_token",), prefixes=("acme-",))
     for policy in (DEFAULT, VALUES_ONLY, own):
-        assert policy_from_manifest(json.loads(json.dumps(policy.to_manifest()))) == policy
-    assert policy_from_manifest({"name": "none", "version": 1}) is None
+        assert RedactionPolicy.from_data(json.loads(json.dumps(policy.to_data()))) == policy
+    assert RedactionPolicy.from_data({"name": "none", "version": 1}) is None
     for unknown in (
         {"name": "default", "version": 2},
         {"name": "x-acme", "version": 1},
@@ -247,7 +246,7 @@ def test_policies_in_manifests() -> None:
         {"name": "x-a", "version": 1, "rules": {"patterns": ["(a+)+"]}},
     ):
         with pytest.raises(FormatError) as error:
-            policy_from_manifest(unknown)
+            RedactionPolicy.from_data(unknown)
         assert error.value.reason == "future_version"
     redactor = Redactor(own)
     value = {"Employee-Id": 7, "session_token": "s", "password": "p", "t": "acme-0123456789ab"}

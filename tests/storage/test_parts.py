@@ -22,9 +22,9 @@ from replaypack.errors import (
     StorageUnsupportedError,
 )
 from replaypack.storage import LocalStorage, MemoryStorage, open_storage
+from replaypack.storage._credentials import CredentialFilter, safe_url
 from replaypack.storage._errors import Kind, StatusError, build_error, classify
 from replaypack.storage._protocol import is_key
-from replaypack.storage._redact import Redactor, safe_url
 from replaypack.storage._remote import content_range
 from replaypack.storage._retry import LONGEST_WAIT, Retry
 from tests.storage.conftest import Bucket
@@ -189,18 +189,18 @@ def test_what_a_message_loses() -> None:
         "nested": [{"password": b"canary-bytes"}],
         "endpoint_url": "https://me:canary-pass@minio.example/?t=canary-query",
     }
-    redactor = Redactor("https://u:canary-url-pass@h/a?sv=2024&sig=canary%2Fsig", options)
+    credentials = CredentialFilter("https://u:canary-url-pass@h/a?sv=2024&sig=canary%2Fsig", options)
     text = (
         "eu-central-1 minio.example canary-key canary/secret+1 canary%2Fsecret%2B1 canary-token canary-bytes "
         "Bearer canary-bearer AccountName=x;AccountKey=canary-account https://me:canary-pass@minio.example/?t=1 "
         "https://other/x?X-Amz-Signature=canary-presigned&y=1 sig=canary-sig 'X-Amz-Credential': canary-credential "
         "Authorization: AWS4-HMAC-SHA256 canary-auth sig=canary%2Fsig canary-url-pass canary-query"
     )
-    cleaned = redactor.clean(text)
+    cleaned = credentials.clean(text)
     assert "canary" not in cleaned, cleaned
     assert cleaned.startswith("eu-central-1 minio.example")
-    assert "canary" not in repr(redactor)
-    assert len(redactor.clean("x" * 5000)) < 400
+    assert "canary" not in repr(credentials)
+    assert len(credentials.clean("x" * 5000)) < 400
 
 
 # -- retries ----------------------------------------------------------------------------------------------

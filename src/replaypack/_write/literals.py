@@ -156,7 +156,7 @@ class Splitter:
         pieces = list(pieces)
         ends = list(accumulate(map(len, pieces)))
         parent, plan = self._align(pieces, ends)
-        ops, ranges = self._build(pieces, plan, parent)
+        ops, ranges = self._build(plan, parent)
         if len(ranges) > _MAX_RANGES or self._spread(ranges) > max(MAX_FRAMES, 2 + size // CUT):
             ops = list(self._store(b"".join(pieces)))
             ranges = [op for op in ops if type(op) is Range]
@@ -242,9 +242,7 @@ class Splitter:
                 plan.append(piece[done:])
             number += 1
 
-    def _build(
-        self, pieces: list[bytes], plan: list[_Copy | bytes], parent: _Tip | None
-    ) -> tuple[list[Op], list[Range]]:
+    def _build(self, plan: list[_Copy | bytes], parent: _Tip | None) -> tuple[list[Op], list[Range]]:
         ops: list[Op] = []
         ranges: list[Range] = []
         back = 0

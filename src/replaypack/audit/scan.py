@@ -8,12 +8,11 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any, NamedTuple
 
-import msgspec
-
 from replaypack._plain import Path, pointer
 from replaypack.errors import FormatError
+from replaypack.format.manifest import redaction_policy
 from replaypack.policies._names import PLACEHOLDER, words
-from replaypack.policies.redaction import DEFAULT, Redactor, policy_from_manifest
+from replaypack.policies.redaction import DEFAULT, Redactor
 from replaypack.recording import Record, Recording
 from replaypack.values import ABSENT
 
@@ -83,7 +82,7 @@ class _Finder:
     def __init__(self, recording: Recording, secrets: Iterable[str | bytes]) -> None:
         self._name = recording.name
         try:
-            policy = policy_from_manifest(msgspec.to_builtins(recording.manifest.content.redaction))
+            policy = redaction_policy(recording.manifest.content.redaction)
         except FormatError:
             policy = None  # whatever it removed, there may be more
         own = policy is not None and policy.name.startswith("x-")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -14,6 +12,7 @@ from replaypack.errors import ExportError, ImportFormatError, UsageError
 
 from ._common import JsonFlag, LocatorArgument, OptionList, located, recording_at
 from ._output import Output
+from ._progress import record_counter
 from ._text import counted, escape
 
 if TYPE_CHECKING:
@@ -65,8 +64,10 @@ def import_(
     archive, at = located(locator, option)
     if at.revision is not None:
         raise UsageError("an import makes a new revision: leave out the @revision")
-    with archive, _progress(json, format) as progress:
-        summary = format.load(path, archive, at.name, if_exists=if_exists, **progress, **options)
+    with archive, record_counter(json or format.name != "jsonl") as progress:
+        if progress is not None:
+            options["progress"] = progress
+        summary = format.load(path, archive, at.name, if_exists=if_exists, **options)
         place = f"{archive.url}#{at.name}"
     _report(output, "imported", summary, place, file)
 
@@ -99,8 +100,8 @@ def export(
     if not standard and path.exists() and not overwrite:
         raise ExportError(f"{file} is there already", hint="--overwrite replaces it")
     output = Output(json=json)
-    with recording_at(locator, option) as recording, _progress(json, format) as progress:
-        summary = format.dump(recording, path, **progress, **_own(format, overwrite=overwrite or None))
+    with recording_at(locator, option) as recording, record_counter(json or format.name != "jsonl") as progress:
+        summary = format.dump(recording, path, **_own(format, overwrite=overwrite, progress=progress))
         place = recording.locator
     if standard:
         for note in summary.notes:
@@ -146,18 +147,3 @@ def _report(output: Output, what: str, summary: Summary, recording: str, file: s
     output.line(f"{what} {counted(summary.records, 'record')} {places} ({summary.format})")
     for note in summary.notes:
         output.line(f"note: {note}")
-
-
-@contextlib.contextmanager
-def _progress(json: bool, format: Interchange) -> Iterator[dict[str, Callable[[int], None]]]:
-    """The option ``progress`` where there is a terminal to show it on, and a format that reports it."""
-    if json or format.name != "jsonl" or not sys.stderr.isatty():
-        yield {}
-        return
-    from rich.console import Console
-    from rich.progress import Progress, TextColumn
-
-    console = Console(file=sys.stderr, markup=False, emoji=False, highlight=False)
-    with Progress(TextColumn("{task.completed} records"), console=console, transient=True) as bar:
-        task = bar.add_task("", total=None)
-        yield {"progress": lambda count: bar.update(task, completed=count) if count % 100 == 0 else None}

@@ -10,8 +10,8 @@ from replaypack.errors import UsageError
 
 from ._common import JsonFlag, LocatorArgument, MatchOption, OptionList, located, match_of
 from ._output import Output
+from ._progress import progress_bar
 from ._text import counted
-from .verify import _progress
 
 
 def rekey(
@@ -34,7 +34,7 @@ def rekey(
     if policy is None:
         raise UsageError("rekey needs a match policy", hint="--match uuids, for example; --match none undoes another")
     archive, at = located(locator, option)
-    with archive, _progress(json) as report:
+    with archive, progress_bar(json) as report:
         done = compute(archive, at.name, match=policy, to=to, revision=at.revision, progress=report)
         if json:
             output.document({**done._asdict(), "locator": f"{archive.url}#{done.name}", "match": policy.to_data()})

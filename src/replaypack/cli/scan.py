@@ -12,8 +12,8 @@ from replaypack.errors import ReplaypackError, UsageError
 
 from ._common import JsonFlag, OptionList, archive_at, located
 from ._output import Output, error_object, print_error
+from ._progress import progress_bar
 from ._text import counted
-from .verify import _progress
 
 if TYPE_CHECKING:
     from replaypack.audit.scan import Finding
@@ -80,7 +80,7 @@ def _findings(target: str, variables: list[str], option: list[str] | None, json:
         names = list(archive.recordings())
         if not names:
             archive.require()
-    with archive, _progress(json) as report:
+    with archive, progress_bar(json) as report:
         for name in names:
             with archive.open(name, revision) as recording:
                 yield from scan_recording(recording, secrets=secrets, progress=report)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -13,6 +11,7 @@ from replaypack.errors import FormatError, UsageError
 
 from ._common import JsonFlag, OptionList, archive_at, located
 from ._output import Output
+from ._progress import progress_bar
 from ._text import counted
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ def verify(
         if name is not None and (expect_digest or expect_manifest):
             archive.open(name, revision, expect_digest=expect_digest, expect_manifest=expect_manifest)
         found: list[Fault] = []
-        with _progress(json) as report:
+        with progress_bar(json) as report:
             if name is not None and revision is not None:
                 faults = _one(archive, name, revision, level, report)
             else:
@@ -106,35 +105,3 @@ def _print(output: Output, fault: Fault) -> None:
     output.line(f"{fault.code}  {fault.recording}")
     output.line(f"    {fault.where}: {fault.message}")
     output.line(f"    → {fault.remedy}")
-
-
-@contextlib.contextmanager
-def _progress(json: bool) -> Iterator[Callable[[Progress], None] | None]:
-    """A progress bar on a terminal's stderr, else nothing."""
-    if json or not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-    from rich.progress import Progress as Bar
-
-    from ._text import escape
-
-    columns: list[Any] = [
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-    ]
-    console = Console(file=sys.stderr, markup=False, emoji=False, highlight=False)
-    with Bar(*columns, console=console, transient=True, redirect_stdout=sys.stdout.isatty()) as bar:
-        task = bar.add_task("", total=None)
-
-        def report(progress: Progress) -> None:
-            bar.update(
-                task,
-                description=escape(f"{progress.recording} {progress.stage}"),
-                completed=progress.done,
-                total=progress.total,
-            )
-
-        yield report

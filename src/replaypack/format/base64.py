@@ -25,7 +25,6 @@ MIN_RUN = 2048
 _STEP = MIN_RUN // 2
 _COMMON = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 _STANDARD = _COMMON + b"+/"
-_URLSAFE = _COMMON + b"-_"
 _EITHER = _COMMON + b"+/-_"
 _TO_URLSAFE = bytes.maketrans(b"+/", b"-_")
 _FROM_URLSAFE = bytes.maketrans(b"-_", b"+/")

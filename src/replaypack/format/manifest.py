@@ -18,6 +18,7 @@ import msgspec
 from replaypack.canonical import canonical_json
 from replaypack.errors import CanonicalizationError, FormatError
 from replaypack.policies.matching import NONE, MatchPolicy
+from replaypack.policies.redaction import RedactionPolicy
 
 from .digests import SHORT_SIZE, digest
 from .merkle import MerkleTree
@@ -54,6 +55,8 @@ __all__ = [
     "parse_manifest",
     "parse_pack_page",
     "read_root",
+    "redaction_note",
+    "redaction_policy",
 ]
 
 #: Roots and packs stand in the manifest up to this many bytes, all together; beyond it they go to pages.
@@ -295,6 +298,16 @@ def match_policy(note: Match, *, where: str | None = None) -> MatchPolicy:
 
 
 _MATCH_NONE = match_note(NONE)
+
+
+def redaction_note(policy: RedactionPolicy | None) -> Redaction:
+    """A redaction policy as it stands in a manifest; None removes nothing."""
+    return Redaction("none", 1) if policy is None else msgspec.convert(policy.to_data(), Redaction)
+
+
+def redaction_policy(note: Redaction) -> RedactionPolicy | None:
+    """The redaction policy of a manifest; None for ``none``. Raises as `RedactionPolicy.from_data` does."""
+    return RedactionPolicy.from_data(msgspec.to_builtins(note))
 
 
 def error_note(described: dict[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from .table import Location
 __all__ = [
     "HEADER",
     "MAX_EXTERNAL",
-    "MAX_PACK",
     "PACK_VERSION",
     "TRAILER_SIZE",
     "External",
@@ -36,8 +35,6 @@ __all__ = [
 ]
 
 PACK_VERSION = 1
-#: Offsets in a pack have 32 bits.
-MAX_PACK = (1 << 32) - 1
 
 _SKIPPABLE = 0x184D2A5B
 _MAGIC = b"RPKPACK\n"

@@ -13,6 +13,8 @@ from replaypack.errors import ImportFormatError, ReplaypackError, UsageError
 from replaypack.recorder import Recorder
 from replaypack.tagged import load_json
 
+from .interchange import described
+
 __all__ = ["BOM", "MAX_LINE", "Reader", "Unknown"]
 
 #: Bytes of the longest line that is read or written.
@@ -95,7 +97,9 @@ class Reader:
             hint = "is it JSON lines, one object a line?" if number == 1 or line in (b"{", b"[", b"}", b"]") else None
             raise ImportFormatError(f"{where} is not a line of JSON: {error}", hint=hint) from None
         if not isinstance(value, dict):
-            raise ImportFormatError(f"{where} is {_what(value)}, not an object", hint="one object a line is a record")
+            raise ImportFormatError(
+                f"{where} is {described(value)}, not an object", hint="one object a line is a record"
+            )
         try:
             recorder.append(**self.arguments(value))
         except _Refused as refusal:
@@ -123,17 +127,17 @@ class Reader:
             raise _Refused("it has no kind", "name the kind of such lines, as with --kind model")
         for name in ("kind", "name", "scope", "status"):
             if not isinstance(result.get(name, ""), str):
-                raise _Refused(f"{name} is {_what(result[name])}, not text")
+                raise _Refused(f"{name} is {described(result[name])}, not text")
         if called.get("request") in ("args", "arguments") and kind == "tool" and "name" in result:
             # What a session makes of a tool call (spec/registry.md).
-            found["request"] = {"name": result["name"], "arguments": found["request"]}
+            found["request"] = {"name": result["name"], "args": found["request"]}
         result.update(_key(found))
         result.update(_outcome(found))
         result.update(_times(found))
         for name in ("flags", "attributes"):
             if found.get(name) is not None:
                 if not isinstance(found[name], list if name == "flags" else dict):
-                    raise _Refused(f"{name} is {_what(found[name])}")
+                    raise _Refused(f"{name} is {described(found[name])}")
                 result[name] = found[name]
         if "salt" in found:
             result["salt"] = _hex(found["salt"], "salt", 8)
@@ -157,7 +161,7 @@ def _key(found: dict[str, Any]) -> dict[str, Any]:
     result: dict[str, Any] = {name: found[name] for name in ("identity", "request") if name in found}
     key, scheme = found.get("key"), found.get("key_scheme")
     if scheme is not None and not isinstance(scheme, str):
-        raise _Refused(f"key_scheme is {_what(scheme)}, not text")
+        raise _Refused(f"key_scheme is {described(scheme)}, not text")
     if key is None:
         if scheme not in (None, "identity"):
             raise _Refused(f"a key of the scheme {scheme!r} is not there")
@@ -168,7 +172,7 @@ def _key(found: dict[str, Any]) -> dict[str, Any]:
             del result["request"]
     elif scheme is None:
         if not isinstance(key, str):
-            raise _Refused(f"key is {_what(key)}, not text")
+            raise _Refused(f"key is {described(key)}, not text")
         if "identity" in result:
             raise _Refused("it has a key and an identity", "leave one out, or name the key_scheme")
         result["key"] = key
@@ -184,7 +188,7 @@ def _outcome(found: dict[str, Any]) -> dict[str, Any]:
     if found.get("response") is not None:
         raise _Refused("it has a response and an error")
     if not isinstance(error, str | dict):
-        raise _Refused(f"error is {_what(error)}, not an object or text")
+        raise _Refused(f"error is {described(error)}, not an object or text")
     return {"error": {"message": error} if isinstance(error, str) else error}
 
 
@@ -196,7 +200,7 @@ def _times(found: dict[str, Any]) -> dict[str, int]:
             raise _Refused(f"it has {name} and {name}_ns")
         if exact is not None:
             if type(exact) is not int or not 0 <= exact < 1 << 63:
-                raise _Refused(f"{name}_ns is {_what(exact)}, not nanoseconds")
+                raise _Refused(f"{name}_ns is {described(exact)}, not nanoseconds")
             result[name] = exact
         elif other is not None:
             result[name] = read(other, name)
@@ -219,7 +223,7 @@ def _moment(value: Any, name: str) -> int:
 
 def _seconds(value: Any, name: str) -> int:
     if type(value) not in (int, float) or not 0 <= value < 1 << 33:
-        raise _Refused(f"{name} is {_what(value)}, not seconds", f"write nanoseconds as {name}_ns")
+        raise _Refused(f"{name} is {described(value)}, not seconds", f"write nanoseconds as {name}_ns")
     whole = int(value)  # by itself: seconds since the epoch leave a double few digits behind the point
     rest: int = round((value - whole) * 1_000_000_000)
     return whole * 1_000_000_000 + rest
@@ -233,14 +237,3 @@ def _hex(value: Any, name: str, size: int) -> bytes:
     if len(data) != size:
         raise _Refused(f"{name} is not {2 * size} hex digits")
     return data
-
-
-def _what(value: Any) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return f"a number ({value!r:.40})" if isinstance(value, float) or value.bit_length() < 100 else "a large number"
-    names: dict[type, str] = {str: "text", list: "an array", dict: "an object", bytes: "bytes"}
-    return names.get(type(value), type(value).__name__)

@@ -24,7 +24,7 @@ from replaypack.format.row import Row
 from replaypack.recording import Record, Recording
 from replaypack.values import ABSENT
 
-from .interchange import Summary, as_it_is, exporting
+from .interchange import Summary, as_it_is, described, exporting
 
 __all__ = ["FORMAT_VERSION", "ChassisJson", "interaction", "interaction_row", "pack_session", "unpack_session"]
 
@@ -315,7 +315,7 @@ def _read(path: Path) -> Any:
 def _checked(document: Any, where: str) -> dict[str, Any]:
     """The document, where it is one that Chassis would read."""
     if not isinstance(document, dict):
-        raise ImportFormatError(f"{where} is no recording of Chassis: it is {_what(document)}, not an object")
+        raise ImportFormatError(f"{where} is no recording of Chassis: it is {described(document)}, not an object")
     version = document.get("format_version", 0)
     if type(version) is not int or version < 0:
         raise ImportFormatError(f"{where}: format_version is {version!r}, not a number from 0 on")
@@ -331,16 +331,16 @@ def _checked(document: Any, where: str) -> dict[str, Any]:
         if document[member] not in allowed:
             raise ImportFormatError(f"{where}: {member} is {document[member]!r}, not one of {', '.join(allowed)}")
     if not isinstance(document["metadata"], dict):
-        raise ImportFormatError(f"{where}: metadata is {_what(document['metadata'])}, not an object")
+        raise ImportFormatError(f"{where}: metadata is {described(document['metadata'])}, not an object")
     if not isinstance(document["records"], list):
-        raise ImportFormatError(f"{where}: records is {_what(document['records'])}, not an array")
+        raise ImportFormatError(f"{where}: records is {described(document['records'])}, not an array")
     return document
 
 
 def _checked_record(entry: Any, where: str) -> dict[str, Any]:
     """The arguments of `append_interaction` for one record of a document, checked as Chassis checks it."""
     if not isinstance(entry, dict):
-        raise ImportFormatError(f"{where} is {_what(entry)}, not an object")
+        raise ImportFormatError(f"{where} is {described(entry)}, not an object")
     for member in ("kind", "sequence", "key"):
         if member not in entry:
             raise ImportFormatError(f"{where}: {member!r} is missing")
@@ -356,7 +356,7 @@ def _checked_record(entry: Any, where: str) -> dict[str, Any]:
         ("created_at", type(created) in (int, float)),
     ):
         if not right:
-            raise ImportFormatError(f"{where}: {member} is {_what(entry[member])}")
+            raise ImportFormatError(f"{where}: {member} is {described(entry[member])}")
     try:
         seconds = float(created)
     except OverflowError:
@@ -372,8 +372,3 @@ def _checked_record(entry: Any, where: str) -> dict[str, Any]:
         "created_at": seconds,
         "extra": {member: entry[member] for member in entry if member not in _FIELDS},
     }
-
-
-def _what(value: Any) -> str:
-    names = {dict: "an object", list: "an array", str: "text", bool: "true or false", type(None): "null"}
-    return names.get(type(value), "a number")

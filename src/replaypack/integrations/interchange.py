@@ -15,7 +15,7 @@ from replaypack.errors import ExportError, ImportFormatError, ReplaypackError, U
 from replaypack.recording import Recording
 from replaypack.tagged import load_json
 
-__all__ = ["HEAD", "Interchange", "Summary", "as_it_is", "detect", "exporting", "format_named", "formats"]
+__all__ = ["HEAD", "Interchange", "Summary", "as_it_is", "described", "detect", "exporting", "format_named", "formats"]
 
 #: Bytes at the beginning of a file by which formats are told apart.
 HEAD = 64 << 10
@@ -125,3 +125,15 @@ def exporting(path: Path) -> Iterator[None]:
         raise ExportError(f"{path} is there already", hint="remove it, or say that it may be overwritten") from None
     except OSError as error:
         raise ExportError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def described(value: Any) -> str:
+    """What a value of a file is, for people."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return f"a number ({value!r:.40})" if isinstance(value, float) or value.bit_length() < 100 else "a large number"
+    names: dict[type, str] = {str: "text", list: "an array", dict: "an object", bytes: "bytes"}
+    return names.get(type(value), type(value).__name__)

@@ -19,7 +19,7 @@ from replaypack._plain import on_fresh_stack
 from replaypack.archive import Archive
 from replaypack.errors import ExportError, FormatError, ImportFormatError, UsageError
 from replaypack.policies.matching import MatchPolicy
-from replaypack.policies.redaction import policy_from_manifest
+from replaypack.policies.redaction import RedactionPolicy
 from replaypack.recording import Record, Recording
 from replaypack.tagged import jsonable, load_json
 
@@ -79,7 +79,7 @@ class JsonLines:
                 options["metadata"] = {**head.metadata, **(options.get("metadata") or {})}
                 options.setdefault("recorded_by", head.recorded_by)
                 options.setdefault("match", head.match)
-                options.setdefault("redact", policy_from_manifest(head.redaction))
+                options.setdefault("redact", RedactionPolicy.from_data(head.redaction))
                 reader.strict = True
             with archive.recorder(recording, on_error="discard", **as_it_is(options)) as recorder:
                 before = recorder.count
@@ -237,7 +237,7 @@ def _head(line: bytes, where: str) -> _Head | None:
     except msgspec.ValidationError as error:
         raise ImportFormatError(f"{where} does not describe a recording: {error}") from None
     try:
-        policy_from_manifest(found.redaction)
+        RedactionPolicy.from_data(found.redaction)
         MatchPolicy.from_data(found.match)
     except FormatError as error:
         raise ImportFormatError(f"{where}: {error.detail}", hint=error.hint) from None

@@ -30,7 +30,6 @@ __all__ = [
     "RedactionPolicy",
     "Redactor",
     "known_secrets",
-    "policy_from_manifest",
     "secrets_of_environment",
 ]
 
@@ -72,7 +71,27 @@ class RedactionPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         if not own and (self.name, self.version) not in (("default", _VERSION), ("values", _VERSION)):
             raise UsageError(f"there is no redaction policy {self.name!r} {self.version}")
 
-    def to_manifest(self) -> dict[str, Any]:
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> RedactionPolicy | None:
+        """The policy that `to_data` made this of; None for ``none``.
+
+        Raises `FormatError` (``future_version``) for one that this version does not know: keys made under it cannot
+        be made again.
+        """
+        name, version = data.get("name"), data.get("version")
+        if name == "none":
+            return None
+        try:
+            rules = msgspec.convert(data.get("rules") or {}, dict[str, tuple[str, ...]])
+            return cls(name=str(name), version=version if type(version) is int else 0, **rules)
+        except (UsageError, msgspec.ValidationError, TypeError):
+            raise FormatError(
+                f"the redaction policy {name!r} {version} is not one that this version knows",
+                reason="future_version",
+                where="manifest",
+            ) from None
+
+    def to_data(self) -> dict[str, Any]:
         """The policy as it stands in a manifest: ``name``, ``version``, and ``rules`` where it has its own."""
         noted: dict[str, Any] = {"name": self.name, "version": self.version}
         if self.names or self.keep or self.prefixes:
@@ -88,26 +107,6 @@ DEFAULT: Final = RedactionPolicy()
 """The listed names and forms of tokens."""
 VALUES_ONLY: Final = RedactionPolicy(name="values")
 """No rules: only values that are known to be secret are removed."""
-
-
-def policy_from_manifest(noted: Mapping[str, Any]) -> RedactionPolicy | None:
-    """The policy that a manifest names (`RedactionPolicy.to_manifest`); None for ``none``.
-
-    Raises `FormatError` (``future_version``) for one that this version does not know: keys made under it cannot be
-    made again.
-    """
-    name, version = noted.get("name"), noted.get("version")
-    if name == "none":
-        return None
-    try:
-        rules = msgspec.convert(noted.get("rules") or {}, dict[str, tuple[str, ...]])
-        return RedactionPolicy(name=str(name), version=version if type(version) is int else 0, **rules)
-    except (UsageError, msgspec.ValidationError, TypeError):
-        raise FormatError(
-            f"the redaction policy {name!r} {version} is not one that this version knows",
-            reason="future_version",
-            where="manifest",
-        ) from None
 
 
 def secrets_of_environment(names: Iterable[str] | None = None) -> list[str]:
@@ -156,6 +155,11 @@ class Redactor:
         shapes = (*SHAPES, *prefixed(policy.prefixes)) if by_rule else ()
         self._rules = Rules.of(NameRules(policy.names, policy.keep) if by_rule else None, shapes)
         self._state = _State(secrets if isinstance(secrets, KnownSecrets) else KnownSecrets().adding(secrets), Memo())
+
+    @classmethod
+    def of(cls, policy: RedactionPolicy | None, secrets: KnownSecrets) -> Redactor | None:
+        """What applies a policy, None for no rules, and removes secrets; None where there is nothing to remove."""
+        return cls(policy or VALUES_ONLY, secrets) if policy is not None or secrets else None
 
     def __repr__(self) -> str:
         return f"<Redactor {self.policy.name} {self.policy.version}, {self._state.known!r}>"

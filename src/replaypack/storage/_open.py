@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from replaypack.errors import StorageUnsupportedError
+from replaypack.storage._credentials import safe_url
 from replaypack.storage._local import LocalStorage
 from replaypack.storage._memory import MemoryStorage
 from replaypack.storage._options import StorageOptions, check_endpoint, split_options
 from replaypack.storage._protocol import Storage
-from replaypack.storage._redact import safe_url
 
 if TYPE_CHECKING:
     from replaypack.storage._remote import RemoteStorage

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from replaypack.errors import ObjectMissingError, ObjectTooShortError, StorageError, StorageUnsupportedError
+from replaypack.storage._credentials import CredentialFilter, safe_url
 from replaypack.storage._errors import Failure, Kind, ShortBody, build_error, classify
 from replaypack.storage._options import StorageOptions
 from replaypack.storage._plan import assemble, plan_ranges
 from replaypack.storage._protocol import KeyRange, ObjectInfo, Storage, check_key, check_prefix, check_range
-from replaypack.storage._redact import Redactor, safe_url
 from replaypack.storage._retry import Retry
 
 __all__ = ["Body", "RemoteStorage", "content_range"]
@@ -59,7 +59,7 @@ class RemoteStorage(Storage):
         self._address = address
         self._options = options
         self._foreign = dict(foreign)
-        self._redactor = Redactor(address, foreign)
+        self._credentials = CredentialFilter(address, foreign)
         self._lock = threading.Lock()
         self._filesystem: Any = None
         self._pool: ThreadPoolExecutor | None = None
@@ -270,7 +270,7 @@ class RemoteStorage(Storage):
                 failure = self._without_package(failure)
         # Raised out here, so that the foreign exception, whose text may hold credentials, is no part of the chain.
         raise known or build_error(
-            failure, operation=operation, url=self._at(key), message=self._redactor.clean(failure.message)
+            failure, operation=operation, url=self._at(key), message=self._credentials.clean(failure.message)
         )
 
     def _without_package(self, failure: Failure) -> Failure:

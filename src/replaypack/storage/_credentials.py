@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote, unquote, urlsplit
 
-__all__ = ["Redactor", "safe_url"]
+__all__ = ["CredentialFilter", "safe_url"]
 
 HIDDEN: Final = "***"
 
@@ -34,7 +34,7 @@ def safe_url(url: str) -> str:
     return "::".join(parts)
 
 
-class Redactor:
+class CredentialFilter:
     """Removes from texts what looks like a credential, and what is known to be one from the options and the URL."""
 
     def __init__(self, url: str, options: Mapping[str, Any]) -> None:
@@ -58,7 +58,7 @@ class Redactor:
         return text if len(text) <= 300 else f"{text[:300]}…"
 
     def __repr__(self) -> str:
-        return "Redactor()"
+        return "CredentialFilter()"
 
 
 def _secrets(value: Any, name: str = "") -> Iterator[str]:
