@@ -68,6 +68,15 @@ def test_debug_shows_the_traceback(archive: str) -> None:
     assert result.code == 1
 
 
+def test_json_that_is_nested_too_deeply_is_wrong_usage(archive: str, tmp_path: Path) -> None:
+    deep = "[" * 50_000
+    assert run_process("ls", archive, env={"REPLAYPACK_STORAGE_OPTIONS": deep}).code == 2
+    (tmp_path / "deep.json").write_text(deep)
+    for command in (["rekey"], ["show"], ["explain", "--kind", "tool", "--request", f"{tmp_path}/deep.json"]):
+        failed = run(*command, f"{archive}#team/mixed", "--match", f"@{tmp_path}/deep.json", "--json")
+        assert (failed.code, failed.json["error"]["code"]) == (2, "usage"), command
+
+
 def test_storage_options(archive: str) -> None:
     bad = {"REPLAYPACK_STORAGE_OPTIONS": "{hunter2"}
     result = run("ls", archive, env=bad)

@@ -100,7 +100,12 @@ def export(
         raise ExportError(f"{file} is there already", hint="--overwrite replaces it")
     output = Output(json=json)
     with recording_at(locator, option) as recording, _progress(json, format) as progress:
-        summary = format.dump(recording, path, **progress, **_own(format, overwrite=overwrite or None))
+        try:
+            summary = format.dump(recording, path, **progress, **_own(format, overwrite=overwrite or None))
+        except OSError as error:
+            if standard:
+                raise
+            raise ExportError(f"{file} cannot be written: {error.strerror or error}") from error
         place = recording.locator
     if standard:
         for note in summary.notes:

@@ -17,7 +17,17 @@ from replaypack.errors import ExportError, ImportFormatError, UsageError
 from replaypack.recording import Recording
 from replaypack.tagged import load_json
 
-__all__ = ["HEAD", "Interchange", "Summary", "as_it_is", "atomic_file", "detect", "format_named", "formats"]
+__all__ = [
+    "HEAD",
+    "Interchange",
+    "Summary",
+    "as_it_is",
+    "atomic_file",
+    "check_replaceable",
+    "detect",
+    "format_named",
+    "formats",
+]
 
 #: Bytes at the beginning of a file by which formats are told apart.
 HEAD = 64 << 10
@@ -124,10 +134,11 @@ def atomic_file(path: Path, *, overwrite: bool = False) -> Iterator[IO[bytes]]:
     """
     if path.exists() and not overwrite:
         raise ExportError(f"{path} is there already", hint="remove it, or say that it may be overwritten")
+    check_replaceable(path)
     temporary: str | None = None
     try:
         # Through a link, so that it is the file behind it that is replaced.
-        target = path.resolve()
+        target = Path(os.path.realpath(path))
         handle, temporary = tempfile.mkstemp(prefix=f".{target.name[:100]}.", suffix=".part", dir=target.parent)
         with os.fdopen(handle, "wb") as file:
             yield file
@@ -147,6 +158,12 @@ def atomic_file(path: Path, *, overwrite: bool = False) -> Iterator[IO[bytes]]:
         if temporary is not None:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
+
+
+def check_replaceable(path: Path) -> None:
+    """Raise `ExportError` where something that is no file is at a path, which a file would take the place of."""
+    if path.exists() and not path.is_file():
+        raise ExportError(f"{path} is not a file", hint="a directory, device or pipe is not replaced")
 
 
 def _create(temporary: Path, target: Path) -> None:

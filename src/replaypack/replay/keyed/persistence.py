@@ -100,6 +100,8 @@ def write(entries: Iterable[Pair], miss_policy: MissPolicy, path: str | os.PathL
     written. Raises as `dump` does."""
     # A link stays one: what it points to is replaced.
     path = Path(os.path.realpath(path))
+    if path.exists() and not path.is_file():
+        raise ReplayPersistenceError(f"{path} is not a file", hint="a directory, device or pipe is not replaced")
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(6)}.tmp")
     number = 0
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
