@@ -15,6 +15,7 @@ from replaypack.storage._memory import MemoryStorage
 
 SCOPES = st.sampled_from([None, "a", "b"])
 CALLS = st.tuples(st.integers(0, 2), SCOPES)
+ASKED = st.tuples(st.integers(0, 2), SCOPES, st.booleans())
 
 
 def opened(records: list[tuple[tuple[int, str | None], bool]]) -> Recording:
@@ -28,8 +29,8 @@ def opened(records: list[tuple[tuple[int, str | None], bool]]) -> Recording:
 
 
 @settings(max_examples=60, deadline=None)
-@given(records=st.lists(st.tuples(CALLS, st.booleans()), max_size=20), asked=st.lists(CALLS, max_size=40))
-def test_the_cursor_keeps_its_rules(records: Any, asked: list[tuple[int, str | None]]) -> None:
+@given(records=st.lists(st.tuples(CALLS, st.booleans()), max_size=20), asked=st.lists(ASKED, max_size=40))
+def test_the_cursor_keeps_its_rules(records: Any, asked: list[tuple[int, str | None, bool]]) -> None:
     cursor = Cursor(opened(records), answers=lambda record: record.status != "interrupted")
     places: dict[tuple[int, str | None], list[int]] = defaultdict(list)
     left: dict[tuple[int, str | None], list[int]] = defaultdict(list)
@@ -37,7 +38,7 @@ def test_the_cursor_keeps_its_rules(records: Any, asked: list[tuple[int, str | N
         places[place] += [seq] if answers else []
         left[place] += [seq] if answers else []
     exist = {place for place, _ in records}
-    for call, scope in asked:
+    for call, scope, given_back in asked:
         place = (call, scope if (call, scope) in exist else None)
         key = key_digest("tool", call)
         expected = left[place][0] if left[place] else None
@@ -45,7 +46,10 @@ def test_the_cursor_keeps_its_rules(records: Any, asked: list[tuple[int, str | N
         taken = cursor.take(key, scope)
         assert (taken.seq if taken is not None else None) == expected
         assert (peeked.seq if peeked is not None else None) == expected
-        left[place] = left[place][1:]
+        if taken is not None and given_back:
+            cursor.give_back(taken)
+        else:
+            left[place] = left[place][1:]
         assert cursor.recorded(key, scope) == len(places[place])
         last = cursor.last(key, scope)
         assert (last.seq if last is not None else None) == (places[place][-1] if places[place] else None)

@@ -109,6 +109,16 @@ class Cursor:
                 self._before = record if front == seq + 1 else None
         return True
 
+    def give_back(self, record: Record) -> None:
+        """Undo a `take` whose caller went away: the record answers the next call."""
+        seq = record.row.seq
+        with self._lock:
+            self._played[seq >> 3] &= ~(1 << (seq & 7))
+            self._front = min(self._front, seq)
+            self._before = None
+            # Every place is gone through anew: the bits tell what is played.
+            self._next = dict.fromkeys(self._next, 0)
+
     def _unplayed_from(self, seq: int) -> int:
         """The first record from ``seq`` on that is not played."""
         while seq < len(self.recording) and self._played[seq >> 3] >> (seq & 7) & 1:
