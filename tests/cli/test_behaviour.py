@@ -169,6 +169,23 @@ def test_an_interrupt_is_clean(tmp_path: Path) -> None:
     recorder.close()
 
 
+@pytest.mark.parametrize("module", ["typer", "replaypack.cli._app"])
+def test_an_interrupt_while_modules_load_is_clean(module: str) -> None:
+    code = f"""
+import sys, signal
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name == {module!r}:
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Finder())
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from replaypack.cli import main
+sys.exit(main(["--help"]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment())
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
 def test_help_and_version_are_there_without_loading_filesystems(archive: str) -> None:
     assert run_process("--version").out == f"replaypack {replaypack.__version__}\n"
     assert "--install-completion" in run("--help").out
