@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict
 from typing import Any
 
@@ -54,3 +55,30 @@ def test_the_cursor_keeps_its_rules(records: Any, asked: list[tuple[int, str | N
         last = cursor.last(key, scope)
         assert (last.seq if last is not None else None) == (places[place][-1] if places[place] else None)
         assert [r.seq for r in cursor.unplayed()] == sorted(seq for seqs in left.values() for seq in seqs)
+
+
+def test_the_front_does_not_give_away_what_another_thread_is_reading() -> None:
+    recording = opened([((call, None), True) for call in (0, 1, 0, 0, 0)])
+    first, second, unknown = (key_digest("tool", call) for call in (0, 1, 2))
+    cursor = Cursor(recording, answers=lambda record: True)
+    assert cursor.take(first).seq == 0  # type: ignore[union-attr]
+    assert cursor.take(unknown) is None
+
+    reading, go_on = threading.Event(), threading.Event()
+    look_up = recording.lookup_digest
+    slow: list[Any] = []
+
+    def lookup(key: bytes, **options: Any) -> Any:
+        if threading.current_thread() is other and options.get("nth"):
+            reading.set()
+            assert go_on.wait(60)
+        return look_up(key, **options)
+
+    recording.lookup_digest = lookup  # type: ignore[method-assign, assignment]
+    other = threading.Thread(target=lambda: slow.append(cursor.take(first)))
+    other.start()
+    assert reading.wait(60)
+    taken = [cursor.take(key) for key in (first, second, first)]
+    go_on.set()
+    other.join(60)
+    assert [record.seq for record in (*taken, *slow)] == [3, 1, 4, 2]  # type: ignore[union-attr]
