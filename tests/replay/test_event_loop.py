@@ -138,8 +138,6 @@ def test_a_call_that_is_cancelled_while_its_answer_is_read_takes_none(stream: bo
             storage.through.set()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            while not session.unplayed() or session.unplayed()[0].seq:
-                await asyncio.sleep(0)
             assert [await ask() for _ in range(3)] == [0, 1, 2]
 
     asyncio.run(main())

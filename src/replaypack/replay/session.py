@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from contextvars import Token, copy_context
 from inspect import iscoroutinefunction
 from itertools import islice
@@ -420,7 +420,9 @@ class ReplaySession(Calls):
             except asyncio.CancelledError:
                 # The thread goes on. The answer that it takes is for the next call, which must not come before.
                 step.add_done_callback(self._give_back)
-                await asyncio.wait([step])
+                while not step.done():
+                    with suppress(asyncio.CancelledError):
+                        await asyncio.wait([step])
                 raise
         return self._begin(kind, identity, name)
 
