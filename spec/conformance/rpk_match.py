@@ -202,6 +202,7 @@ def applied(policy: dict[str, Any], kind: str, identity: Any) -> Any:
         return value
 
     def changed(text: str, path: list[str]) -> str:
+        longest = 100 * len(text)
         for rule in rules:
             if rule["rule"] == "ignore" or not here(rule, path):
                 continue
@@ -217,6 +218,7 @@ def applied(policy: dict[str, Any], kind: str, identity: Any) -> Any:
                     new = new.replace("#", str(numbers.setdefault(text[start:stop], len(numbers) + 1)))
                 out, end = out + text[end:start] + new, stop
             text = out + text[end:]
+            need(len(text) <= longest, "growth of a text", "canonical.unsupported")
         return text
 
     return visit(identity, [])

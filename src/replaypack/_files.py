@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 from collections.abc import Iterator
@@ -29,10 +30,12 @@ def live_directory(url: str) -> Path:
 def atomic_file(path: str | os.PathLike[str], *, overwrite: bool) -> Iterator[IO[bytes]]:
     """A file to write that appears under ``path`` when the block ends, whole, and not at all where it fails.
 
-    A link stays one: what it points to is replaced. Raises `OSError`; `FileExistsError` where there is a file,
-    unless ``overwrite``.
+    A link stays one: what it points to is replaced; a directory, device or pipe never is. Raises `OSError`;
+    `FileExistsError` where there is a file, unless ``overwrite``.
     """
     target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():
+        raise OSError(errno.EINVAL, "it is not a file, and a directory, device or pipe is not replaced", str(path))
     temporary = target.with_name(f".{target.name[:40]}.{secrets.token_hex(6)}.part")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:

@@ -68,6 +68,15 @@ def test_debug_shows_the_traceback(archive: str) -> None:
     assert result.code == 1
 
 
+def test_json_that_is_nested_too_deeply_is_wrong_usage(archive: str, tmp_path: Path) -> None:
+    deep = "[" * 50_000
+    assert run_process("ls", archive, env={"REPLAYPACK_STORAGE_OPTIONS": deep}).code == 2
+    (tmp_path / "deep.json").write_text(deep)
+    for command in (["rekey"], ["show"], ["explain", "--kind", "tool", "--request", f"{tmp_path}/deep.json"]):
+        failed = run(*command, f"{archive}#team/mixed", "--match", f"@{tmp_path}/deep.json", "--json")
+        assert (failed.code, failed.json["error"]["code"]) == (2, "usage"), command
+
+
 def test_storage_options(archive: str) -> None:
     bad = {"REPLAYPACK_STORAGE_OPTIONS": "{hunter2"}
     result = run("ls", archive, env=bad)
@@ -158,6 +167,23 @@ def test_an_interrupt_is_clean(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert err == "interrupted\n"
     recorder.close()
+
+
+@pytest.mark.parametrize("module", ["typer", "replaypack.cli._app"])
+def test_an_interrupt_while_modules_load_is_clean(module: str) -> None:
+    code = f"""
+import sys, signal
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name == {module!r}:
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Finder())
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from replaypack.cli import main
+sys.exit(main(["--help"]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment())
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
 
 
 def test_help_and_version_are_there_without_loading_filesystems(archive: str) -> None:

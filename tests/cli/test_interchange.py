@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -98,3 +99,21 @@ def test_mistakes(archive: str, tmp_path: Path, arguments: list[str], code: int,
     assert (result.code, says in result.err) == (code, True), result.err
     assert not (tmp_path / "a").exists()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "odd.bin"]
+
+
+@pytest.mark.parametrize("format_", ["jsonl", "chassis", "karenina"])
+def test_what_cannot_be_read_or_written_is_named(archive: str, tmp_path: Path, format_: str) -> None:
+    empty = f"{tmp_path}/new#empty"
+    with replaypack.Archive(f"{tmp_path}/new").recorder("empty"):
+        pass
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "loop").symlink_to("loop")
+    for place in ("pipe", "directory", "nowhere/file", "directory/../nowhere/file"):
+        failed = run("export", empty, str(tmp_path / place), "--format", format_, "--overwrite", "--json")
+        assert (failed.code, failed.json["error"]["code"]) == (1, "export.failed"), place
+    assert (tmp_path / "pipe").is_fifo()
+    assert run("export", empty, str(tmp_path / "loop"), "--format", format_, "--overwrite").code == 0
+    for place in ("pipe", "directory", "nowhere"):
+        failed = run("import", str(tmp_path / place), f"{archive}#new", "--format", format_, "--json")
+        assert (failed.code, failed.json["error"]["code"]) == (1, "import.malformed"), place

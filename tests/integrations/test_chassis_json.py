@@ -18,7 +18,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from replaypack import Archive
-from replaypack.errors import CanonicalizationError, ExportError, ImportFormatError, RecordingNotFoundError
+from replaypack.errors import (
+    CanonicalizationError,
+    ExportError,
+    FormatError,
+    ImportFormatError,
+    RecordingNotFoundError,
+)
 from replaypack.integrations.chassis_json import ChassisJson, pack_session, unpack_session
 
 FORMAT = ChassisJson()
@@ -242,6 +248,9 @@ def test_metadata_of_a_session() -> None:
     odd = {"chassis": {"mode": "odd", "fallback": 1, "metadata": [], "extra": None}}
     assert unpack_session(odd) == {"mode": "record", "fallback": "error", "metadata": {}, "extra": {}}
     assert copy.deepcopy(odd) == odd
+    for text in ("{", "[" * 100_000):
+        with pytest.raises(FormatError, match="/chassis/metadata_json"):
+            unpack_session({"chassis": {"metadata_json": text}})
 
 
 def test_without_chassis_the_session_says_what_to_install() -> None:

@@ -347,3 +347,17 @@ def test_whatever_a_member_is_nothing_else_than_a_format_error(policy: MatchPoli
         return
     assert again.to_data() == document
     rpk_match.check_policy(document)
+
+
+def test_rules_that_feed_each_other_end_in_an_error_and_not_in_all_memory() -> None:
+    rules = [{"rule": "replace", "pattern": "a", "with": "a-" * 31 + "a"}] * 64
+    hostile = MatchPolicy.from_data({"name": "x", "version": 1, "rules": rules})
+    with pytest.raises(CanonicalizationError, match="100 times"):
+        hostile.key("tool", {"x": ["b", "a a"]})
+    hostile.key("tool", {"x": ["b", "aa"]})
+    # One rule alone may put as much as it can, and many may shorten.
+    longest = MatchPolicy("x", rules=[replace("a", "-" * 63 + "b")])
+    assert len(longest.apply("tool", "a " * 1000)) == 65_000
+    for order in ([0, 1], [1, 0]):
+        two = [replace("[0-9]{1,3}", "<number>"), renumber("[a-z]{1,4}", "<word-#>")]
+        assert MatchPolicy("x", rules=[two[n] for n in order]).apply("tool", "1 a " * 2000)

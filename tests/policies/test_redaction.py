@@ -7,6 +7,7 @@ import gzip
 import json
 import re
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -380,3 +381,23 @@ def test_the_python_of_the_documentation_runs(tmp_path: Path, monkeypatch: pytes
     assert len(blocks) == 5
     for block in blocks:
         exec(compile(block, "redaction.md", "exec"), names)
+
+
+@given(
+    before=st.binary(max_size=150),
+    behind=st.binary(max_size=150),
+    width=st.sampled_from([20, 64, 76]),
+    end=st.sampled_from(["\n", "\r\n"]),
+    around=st.sampled_from([("", ""), ("Content-Type: image/png\n\n", "\n\n--boundary"), ("word\n", "\n")]),
+    place=st.sampled_from([str, str.encode, lambda text: {text: [text]}, lambda text: b"\xff\xfe" + text.encode()]),
+)
+def test_a_known_value_in_base64_that_is_broken_into_lines(
+    before: bytes, behind: bytes, width: int, end: str, around: tuple[str, str], place: Callable[[str], Any]
+) -> None:
+    secret = b"canary-4f1c9a7be2-broken"
+    coded = base64.b64encode(before + secret + behind).decode()
+    text = around[0] + end.join(coded[at : at + width] for at in range(0, len(coded), width)) + around[1]
+    redacted = Redactor(secrets=[secret]).redact(place(text))
+    shown = repr(redacted).replace("\\r", "").replace("\\n", "")
+    assert not any(base64.b64encode(bytes(n) + secret).decode()[4:-4] in shown for n in range(3))
+    assert secret.decode() not in shown

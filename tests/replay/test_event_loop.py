@@ -84,6 +84,65 @@ def test_the_event_loop_never_waits_for_remote_storage() -> None:
     assert {r.scope for r in archive.open("run").records()} == {"s", None}
 
 
+class Slow(Remote):
+    """Reads that wait to be let through, one after another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting, self.through = threading.Event(), threading.Event()
+        self.through.set()
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        self.waiting.set()
+        assert self.through.wait(60)
+        return super().get_range(key, start, length)
+
+    def get_suffix(self, key: str, length: int) -> bytes:
+        self.waiting.set()
+        assert self.through.wait(60)
+        return super().get_suffix(key, length)
+
+    def get(self, key: str) -> bytes:
+        self.waiting.set()
+        assert self.through.wait(60)
+        return super().get(key)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_call_that_is_cancelled_while_its_answer_is_read_takes_none(stream: bool) -> None:
+    storage = Slow()
+    archive = Archive(storage.url, storage=storage)
+
+    async def give(number: int) -> int:
+        return number
+
+    async def main() -> None:
+        async with archive.session("run", "record") as session:
+            for number in range(3):
+                await session.acall("tool", {}, lambda number=number: give(number))  # type: ignore[misc]
+        async with archive.session("run", "replay", strict=True) as session:
+
+            async def ask() -> int:
+                if stream:
+                    [answer] = [n async for n in session.astream("tool", {}, _two)]
+                    return answer
+                return await session.acall("tool", {}, _one)
+
+            storage.waiting.clear()
+            storage.through.clear()
+            task = asyncio.create_task(ask())
+            assert await asyncio.to_thread(storage.waiting.wait, 60)
+            task.cancel()
+            await asyncio.sleep(0)
+            task.cancel()
+            storage.through.set()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert [await ask() for _ in range(3)] == [0, 1, 2]
+
+    asyncio.run(main())
+
+
 def test_lookups_in_memory_need_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     storage = MemoryStorage()
     archive = Archive(storage.url, storage=storage)

@@ -243,3 +243,71 @@ def test_an_interruption_is_not_hidden_by_a_failure_to_record(
     with pytest.raises(KeyboardInterrupt) as caught:
         session.tool("t", {}, raising(KeyboardInterrupt()))
     assert "no space left" in caught.value.__notes__[0]
+
+
+class _NoModule(Exception):
+    pass
+
+
+_NoModule.__module__ = None  # type: ignore[assignment]
+
+
+class _NoNotes(Exception):
+    __notes__ = 5  # type: ignore[assignment]
+
+
+class _OwnNotes(Exception):
+    @property
+    def __notes__(self) -> Any:  # type: ignore[override]
+        raise RuntimeError("notes")
+
+
+class _OwnArguments(Exception):
+    @property
+    def args(self) -> Any:
+        raise RuntimeError("args")
+
+    @args.setter
+    def args(self, value: Any) -> None:
+        pass
+
+
+class _NoArguments(Exception):
+    args = None  # type: ignore[assignment]
+
+
+class _OwnCause(Exception):
+    @property
+    def __cause__(self) -> Any:  # type: ignore[override]
+        raise RuntimeError("cause")
+
+
+class _OwnReduce(OSError):
+    def __reduce__(self) -> Any:
+        return "not a tuple of two"
+
+
+@pytest.mark.parametrize("type_", [_NoModule, _NoNotes, _OwnNotes, _OwnArguments, _NoArguments, _OwnCause, _OwnReduce])
+def test_an_exception_is_never_hidden_by_what_it_does_when_looked_at(archive: Archive, type_: type[Exception]) -> None:
+    error = type_("what happened")
+    with archive.session("odd") as session:
+        with pytest.raises(type_) as raised:
+            session.tool("t", {}, raising(error))
+        assert raised.value is error
+    with archive.session("odd") as session, pytest.raises(ReplayedError) as again:
+        session.tool("t", {}, refuse)
+    assert again.value.type == type_.__qualname__
+
+
+def test_a_description_nested_without_end_is_followed_a_little_way() -> None:
+    leaf = {"type": "ValueError", "module": "builtins", "message": "m", "args": ["m"]}
+    chain, group = leaf, leaf
+    for _ in range(2000):
+        chain = {**leaf, "cause": chain}
+        group = {"type": "ExceptionGroup", "module": "builtins", "message": "g", "exceptions": [group]}
+    error: BaseException | None = rebuild(chain)
+    depth = 0
+    while error is not None:
+        error, depth = error.__cause__, depth + 1
+    assert depth == 9
+    assert isinstance(rebuild(group), ExceptionGroup)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from replaypack import Archive
+from replaypack import Archive, ReplayMismatch
 from replaypack.errors import ReplaypackWarning
 from replaypack.replay.mismatch import explain
 from tests.policies.canaries import leaks
@@ -73,3 +73,16 @@ def test_live_calls_of_a_replay_are_redacted_as_the_recording_was(tmp_path: Path
         assert session.tool("a", {"password": "p"}, lambda: 2) == 1
         assert session.tool("a", {"password": "other"}, lambda: 3) == 3
     assert archive.open("s").record(1).request["args"] == {"password": "other"}
+
+
+def test_a_miss_shows_no_secret_wherever_the_call_has_it(tmp_path: Path) -> None:
+    archive = Archive(tmp_path / "a")
+    with archive.session("s", "record", secrets=[SECRET]) as session:
+        session.tool("say", {"text": "x"}, lambda: 1)
+    with archive.session("s", "replay", secrets=[SECRET]) as session, session.scope(f"scope {SECRET}"):
+        for name, args in ((f"say {SECRET}", {"text": "x"}), ("say", {SECRET: [(SECRET,)]})):
+            with pytest.raises(ReplayMismatch) as miss:
+                session.tool(name, args, lambda: 2)
+            shown = session.explain("tool", {"name": name, "args": args})
+            parts = [miss.value, miss.value.explanation, miss.value.name, miss.value.scope, shown, shown.to_dict()]
+            assert SECRET not in "".join(map(repr, parts)) + "".join(map(str, parts))

@@ -360,3 +360,34 @@ def test_a_stream_that_is_not_of_its_form_is_refused(archive: Archive, response:
         recorder.append(kind="model", identity=IDENTITY, response=response, attributes={"stream": "sync"})
     with archive.session("run", "replay") as session, pytest.raises(FormatError):
         list(session.stream("model", IDENTITY, refuse))
+
+
+@pytest.mark.parametrize("offset", [2**61, 2**200])
+@pytest.mark.parametrize("of_item", [True, False])
+def test_recorded_speed_does_not_wait_as_long_as_an_archive_says(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch, offset: int, of_item: bool
+) -> None:
+    waits: list[float] = []
+
+    async def asleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    monkeypatch.setattr(time, "sleep", waits.append)
+    monkeypatch.setattr(asyncio, "sleep", asleep)
+    with archive.recorder("s") as recorder:
+        for stream in ("sync", "async"):
+            recorder.append(
+                kind="tool",
+                identity={"name": stream},
+                response={"items": [1], "offsets": [offset if of_item else 0]},
+                attributes={"stream": stream},
+                duration=min(offset, 2**62),
+            )
+
+    async def collect(items: AsyncIterator[Any]) -> list[Any]:
+        return [item async for item in items]
+
+    with archive.session("s", "replay", speed="recorded") as session:
+        assert list(session.stream("tool", {"name": "sync"}, refuse)) == [1]
+        assert asyncio.run(collect(session.astream("tool", {"name": "async"}, refuse))) == [1]
+    assert max(waits) == 3600

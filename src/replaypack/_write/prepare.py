@@ -13,7 +13,7 @@ from replaypack import values
 from replaypack._arguments import check_type, names_of
 from replaypack._plain import Census, survey
 from replaypack.canonical import canonical_json, key_of_canonical, opaque_key
-from replaypack.errors import ReplaypackError, UsageError, ValueEncodingError
+from replaypack.errors import UsageError, ValueEncodingError
 from replaypack.format.digests import digest
 from replaypack.format.row import ABSENT_DIGEST, FLAGS, INLINE_LIMIT, STATUSES, BlobRef
 from replaypack.policies.matching import NONE, MatchPolicy
@@ -255,8 +255,8 @@ def describe_error(error: BaseException, *, trace: TracebackType | None = None) 
     }
     try:
         described["args"] = values.decode(values.encode(list(error.args)))
-    except ReplaypackError:
-        pass
+    except Exception:
+        pass  # they are not plain, or what gives them is code of the exception's own
     if trace is not None:
         frames = traceback.extract_tb(trace)
         if frames:

@@ -16,6 +16,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ImportError:
         print("replaypack: the command line needs two more packages: pip install 'replaypack[cli]'", file=sys.stderr)
         return 2
-    from ._app import run
-
+    except KeyboardInterrupt:
+        return _interrupted()
+    try:
+        from ._app import run
+    except KeyboardInterrupt:
+        return _interrupted()
     return run(sys.argv[1:] if arguments is None else list(arguments))
+
+
+def _interrupted() -> int:
+    # While the modules were still loading, which takes a moment.
+    print("interrupted", file=sys.stderr)
+    return 130

@@ -63,7 +63,7 @@ def storage_options(options: list[str] | None) -> dict[str, Any]:
     if text:
         try:
             result = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             result = None  # type: ignore[assignment]
         if not isinstance(result, dict):
             raise UsageError(f"{ENVIRONMENT} is not a JSON object", hint='write e.g. {"anon": true}')
@@ -73,7 +73,7 @@ def storage_options(options: list[str] | None) -> dict[str, Any]:
             raise UsageError("an --option is not KEY=VALUE", hint="write e.g. --option anon=true")
         try:
             parsed = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             parsed = value
         target = result
         *parents, last = key.split(".")
@@ -127,7 +127,7 @@ def match_of(names: list[str] | None) -> MatchPolicy | None:
             continue
         try:
             parts.append(json.loads(Path(name[1:]).read_text("utf-8")))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise UsageError(f"--match {name}: {error}", hint="write a policy as it stands in a manifest") from None
         if not isinstance(parts[-1], dict):
             raise UsageError(f"--match {name} holds no match policy", hint="an object with name, version and rules")

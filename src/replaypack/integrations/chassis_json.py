@@ -18,7 +18,7 @@ from replaypack._plain import pointer
 from replaypack._read.bulk import BulkRow
 from replaypack.archive import Archive
 from replaypack.canonical import canonical_json, opaque_key
-from replaypack.errors import CanonicalizationError, ExportError, ImportFormatError, ValueEncodingError
+from replaypack.errors import CanonicalizationError, ExportError, FormatError, ImportFormatError, ValueEncodingError
 from replaypack.format.manifest import check_metadata
 from replaypack.format.row import Row
 from replaypack.recording import Record, Recording
@@ -187,14 +187,20 @@ def _reads_back(value: dict[str, Any], text: str) -> bool:
 
 
 def unpack_session(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """``mode``, ``fallback``, ``metadata`` and ``extra`` of the session that wrote a recording."""
+    """``mode``, ``fallback``, ``metadata`` and ``extra`` of the session that wrote a recording.
+
+    Raises `FormatError` where somebody else wrote what is no JSON.
+    """
     session = metadata.get("chassis")
     if not isinstance(session, dict):
         return {"mode": "record", "fallback": "error", "metadata": dict(metadata), "extra": {}}
     unpacked: dict[str, Any] = {}
     for name in ("metadata", "extra"):
         text = session.get(name + "_json")
-        value = json.loads(text) if isinstance(text, str) else session.get(name)
+        try:
+            value = json.loads(text) if isinstance(text, str) else session.get(name)
+        except (ValueError, RecursionError):
+            raise FormatError("it is no JSON", where=f"metadata, /chassis/{name}_json") from None
         unpacked[name] = value if isinstance(value, dict) else {}
     for name, allowed, default in (("mode", _MODES, "record"), ("fallback", _FALLBACKS, "error")):
         value = session.get(name)
@@ -307,7 +313,11 @@ def _json_fault(value: Any) -> str | None:
 
 def _read(path: Path) -> Any:
     try:
-        return json.loads(path.read_bytes().decode("utf-8-sig"))
+        data = path.read_bytes()
+    except OSError as error:
+        raise ImportFormatError(f"{path} cannot be read: {error.strerror}") from None
+    try:
+        return json.loads(data.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise ImportFormatError(f"{path} is no JSON: {error}", hint="is the file whole?") from None
 

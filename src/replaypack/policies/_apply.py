@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from replaypack.errors import CanonicalizationError
+
 from .patterns import Pattern
 
 if TYPE_CHECKING:
@@ -12,6 +14,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Plan"]
 
+#: Times that rules may make a text longer: each may put 64 characters for one, and the next one for each of those.
+MAX_GROWTH = 100
+#: Characters that may stand in place of one: a `with`, and a number.
+_LONGEST_PUT = 84
 #: States kept from one identity to the next; places can combine to many more than there are of them.
 _MAX_STATES = 4096
 
@@ -184,10 +190,24 @@ def _in_order(value: dict[Any, Any]) -> list[Any]:
 
 
 def _changed(text: str, rules: Sequence[_Text], numbers: dict[str, int]) -> str:
+    longest = MAX_GROWTH * len(text)
     for rule in rules:
         if rule.whole:
             if len(text) <= rule.longest and rule.pattern.fullmatch(text) is not None:
                 text = rule.put(text, numbers)
         elif not rule.needles or any(needle in text for needle in rule.needles):
+            if _LONGEST_PUT * len(text) > longest:  # so it has grown already
+                _check_growth(text, rule, numbers, longest)
             text = rule.pattern.sub(lambda found, put=rule.put: put(found[0], numbers), text)  # type: ignore[misc]
     return text
+
+
+def _check_growth(text: str, rule: _Text, numbers: dict[str, int], longest: int) -> None:
+    """Raise `CanonicalizationError` where a rule would make a text too long, before it does."""
+    more = sum(len(rule.put(found[0], numbers)) - len(found[0]) for found in rule.pattern.finditer(text))
+    if len(text) + more > longest:
+        raise CanonicalizationError(
+            f"the match policy makes a text more than {MAX_GROWTH} times as long as it was, so that there is no key",
+            path="",
+            hint="a rule should not find what another one puts in",
+        )

@@ -24,7 +24,7 @@ from ._names import PLACEHOLDER
 from ._secrets import KnownSecrets
 from ._texts import BASE64_MARKS, Rules, clean_text, has_names
 
-__all__ = ["REDACTED", "TRANSFORMED", "Note", "Walk"]
+__all__ = ["REDACTED", "TRANSFORMED", "Note", "Walk", "unwrapped"]
 
 #: The flags of a record that it had secrets, and that something encoded is stored decoded (spec, registry).
 REDACTED: Final = 1
@@ -297,12 +297,31 @@ class Walk:
                 if form in text:
                     self._hit("known", form)
                     text = text.replace(form, PLACEHOLDER)
-            for form in known.aligned:
-                if form in text:
-                    text = self._aligned(text, form)
+            text = self._known_base64(text)
         if self._by_name and any(map(text.__contains__, BASE64_MARKS)):
             text = _RUN.sub(lambda match: self._run(match[0]), text)
         return text
+
+    def _known_base64(self, text: str) -> str:
+        for form in self._known.aligned:
+            if form in text:
+                text = self._aligned(text, form)
+        flat = unwrapped(text)
+        if flat is not text and any(map(flat.__contains__, self._known.aligned)):
+            text = _WRAPPED.sub(lambda match: self._wrapped(match[0]), text)
+        return text
+
+    def _wrapped(self, text: str) -> str:
+        """Base64 broken into lines, whose secret stands on two of them: broken in the same way again."""
+        flat = unwrapped(text)
+        if not any(map(flat.__contains__, self._known.aligned)):
+            return text
+        new = self._run(flat)
+        if new == flat:  # not sound by itself: then it goes as a whole
+            self._hit("known", flat)
+            return PLACEHOLDER
+        line, end, _ = text.partition("\r\n" if "\r" in text else "\n")
+        return end.join(new[at : at + len(line)] for at in range(0, len(new), len(line)))
 
     def _aligned(self, text: str, form: str) -> str:
         """Base64 in a text that holds a known secret, as characters of it tell."""
@@ -400,15 +419,18 @@ class Walk:
             if form in text:
                 self._hit("known", form)
                 text = text.replace(form, PLACEHOLDER)
-        for form in self._known.aligned:
-            if form in text:
-                text = self._aligned(text, form)
-        return text
+        return self._known_base64(text)
 
 
 _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_"
 _RUN = re.compile(r"(?<![A-Za-z0-9+/_-])(?:eyJ|ewo|W3s|H4sI|(?<=base64,))[A-Za-z0-9+/_-]{13,4096}={0,2}")
+_WRAPPED = re.compile(r"(?<![A-Za-z0-9+/_-])[A-Za-z0-9+/_-]++(?:\r?\n[A-Za-z0-9+/_-]++)++={0,2}")
 _LETTERS = bytes((9, 10, 13, *range(32, 127), *range(0xA0, 0x100)))
+
+
+def unwrapped(text: str) -> str:
+    """A text without line ends; the same object where there are none."""
+    return text.replace("\r", "").replace("\n", "") if "\n" in text else text
 
 
 def _same(a: object, b: object) -> bool:

@@ -20,7 +20,7 @@ from ._names import PLACEHOLDER, NameRules, words
 from ._secrets import MIN_SECRET, KnownSecrets
 from ._shapes import SHAPES, prefixed
 from ._texts import Rules, suspicious
-from ._walk import Note, Walk
+from ._walk import Note, Walk, unwrapped
 
 __all__ = [
     "DEFAULT",
@@ -255,7 +255,13 @@ class Redactor:
         """Whether any rule, or any known secret, may apply to a text."""
         if suspicious(text, self._rules):
             return True
-        return bool(known) and any(map(text.__contains__, chain(known.plain, known.aligned)))
+        if not known:
+            return False
+        # Base64 may be broken into lines.
+        flat = unwrapped(text)
+        return any(map(text.__contains__, chain(known.plain, known.aligned))) or (
+            flat is not text and any(map(flat.__contains__, known.aligned))
+        )
 
     def _walk(self, state: _State) -> Walk:
         return Walk(self._rules, state.known, state.memo)

@@ -44,8 +44,11 @@ class Cursor:
 
         None where there is none: the call was never recorded, or is exhausted (`recorded` tells).
         """
-        if self._before is not None and (record := self._take_front(key, scope)) is not None:
-            return record
+        # Not where records are counted: another thread may be about to play the one at the front, which is its own.
+        if self._before is not None and (key, scope) not in self._next:
+            record = self._take_front(key, scope)
+            if record is not None:
+                return record
         while True:
             if self._next and (key, scope) in self._next:
                 # The first one is played, and the scope has records of its own: no need to look at them again.
@@ -112,6 +115,19 @@ class Cursor:
             self._front = front
             self._before = record if front == seq + 1 else None
         return True
+
+    def give_back(self, record: Record) -> None:
+        """Undo a `take` whose caller went away: the record answers the next call."""
+        seq = record.row.seq
+        with self._lock:
+            # Behind the front the bits tell, and the front goes back to this record.
+            for later in range(seq, self._front):
+                self._bits[later >> 3] |= 1 << (later & 7)
+            self._bits[seq >> 3] &= ~(1 << (seq & 7))
+            self._front = min(self._front, seq)
+            self._before = None
+            # Every place is gone through anew.
+            self._next = dict.fromkeys(self._next, 0)
 
     def peek(self, key: bytes, scope: str | None = None) -> Record | None:
         """The record that `take` would return now; nothing is consumed."""

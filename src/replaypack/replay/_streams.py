@@ -22,6 +22,9 @@ __all__ = ["Convert", "Opened", "aplay", "atee", "is_stream", "log_of", "opening
 
 Convert = Callable[[Any], Any]
 
+#: Seconds that replay at recorded speed waits at most for one item: an archive may say anything.
+_LONGEST = 3600
+
 
 class _Log:
     """What a stream yielded so far; ends in one record, whoever ends it first."""
@@ -268,4 +271,5 @@ async def aplay(record: Record, convert: Convert | None, *, timed: bool) -> Asyn
 
 
 def _until(begin: int, offset: int) -> float:
-    return max(0.0, (begin + offset - time.perf_counter_ns()) / 1e9)
+    # Integers of any size are compared first: they need not fit a float.
+    return max(0, min(begin + offset - time.perf_counter_ns(), _LONGEST * 10**9)) / 1e9

@@ -11,6 +11,7 @@ import importlib
 import importlib.util
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from replaypack import values
@@ -61,32 +62,48 @@ def register_error(
 def describe(error: BaseException, *, depth: int = _DEPTH) -> dict[str, Any]:
     """Return an exception as plain data (spec/registry.md, "Error details")."""
     described = describe_error(error)
+    # What an exception has is often code of its own: where that fails, it must not hide the exception.
+    for part in (_details, _arguments, _notes, _related):
+        with suppress(Exception):
+            described.update(part(error, depth))
+    return described
+
+
+def _details(error: BaseException, depth: int) -> dict[str, Any]:
     cls = type(error)
-    describer: _Describe | None = _describe_http if _root(cls.__module__) in _SDKS else None
+    describer: _Describe | None = _describe_http if _root(str(cls.__module__)) in _SDKS else None
     entry = _registered.get(f"{cls.__module__}:{cls.__qualname__}")
     if entry is not None:
         describer = entry[0]
-    try:
-        details = _plain(describer(error)) if describer is not None else None
+    details = _plain(describer(error)) if describer is not None else None
+    return {} if details is None else {"details": details}
+
+
+def _arguments(error: BaseException, depth: int) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if (args := _plain(list(error.args))) is not None and (tuples := _plain(list(_tuples(error.args, [])))):
+        found["tuples"] = tuples
+    if isinstance(error, OSError):
         # The file names of these are not among the arguments, and the message shows them.
-        called_with = error.__reduce__()[1] if isinstance(error, OSError) else error.args
-    except Exception:  # code of the exception's own: it must not hide the exception
-        details, called_with = None, error.args
-    if details is not None:
-        described["details"] = details
-    if called_with != error.args and (plain := _plain(list(called_with))) is not None:
-        described["called_with"] = plain
-    if "args" in described and (tuples := _plain(list(_tuples(error.args, [])))):
-        described["tuples"] = tuples
+        called_with = _plain(list(error.__reduce__()[1]))
+        if called_with is not None and called_with != args:
+            found["called_with"] = called_with
+    return found
+
+
+def _notes(error: BaseException, depth: int) -> dict[str, Any]:
     notes = _plain([note for note in getattr(error, "__notes__", ()) if isinstance(note, str)])
-    if notes:
-        described["notes"] = notes
+    return {"notes": notes} if notes else {}
+
+
+def _related(error: BaseException, depth: int) -> dict[str, Any]:
+    found: dict[str, Any] = {}
     if depth and error.__cause__ is not None:
-        described["cause"] = describe(error.__cause__, depth=depth - 1)
+        found["cause"] = describe(error.__cause__, depth=depth - 1)
     if depth and isinstance(error, BaseExceptionGroup):
-        described["exceptions"] = [describe(member, depth=depth - 1) for member in error.exceptions]
-        described["message"] = error.message
-    return described
+        found["exceptions"] = [describe(member, depth=depth - 1) for member in error.exceptions]
+        found["message"] = error.message
+    return found
 
 
 def _plain(value: object) -> Any:
@@ -141,10 +158,10 @@ def _root(module: str) -> str:
 # Raising again
 
 
-def rebuild(recorded: Mapping[str, Any]) -> Exception:
+def rebuild(recorded: Mapping[str, Any], *, depth: int = _DEPTH) -> Exception:
     """Return the exception that a record describes, of its type where that may be made, else a `ReplayedError`."""
     recorded = dict(recorded)
-    error = _rebuild(recorded)
+    error = _rebuild(recorded, depth)
     if error is None:
         try:
             args = _args(recorded)
@@ -160,8 +177,8 @@ def rebuild(recorded: Mapping[str, Any]) -> Exception:
     for note in _list(recorded.get("notes")):
         if isinstance(note, str):
             error.add_note(note)
-    if isinstance(cause := recorded.get("cause"), dict):
-        error.__cause__ = rebuild(cause)
+    if depth and isinstance(cause := recorded.get("cause"), dict):
+        error.__cause__ = rebuild(cause, depth=depth - 1)
     return error
 
 
@@ -179,7 +196,7 @@ def _args(recorded: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(args)
 
 
-def _rebuild(recorded: dict[str, Any]) -> Exception | None:
+def _rebuild(recorded: dict[str, Any], depth: int) -> Exception | None:
     name, module = recorded.get("type"), recorded.get("module")
     if not isinstance(name, str) or not isinstance(module, str):
         return None
@@ -189,7 +206,7 @@ def _rebuild(recorded: dict[str, Any]) -> Exception | None:
             _, build, cls = entry
             return build(recorded) if build is not None else cls(*_args(recorded))
         if module == "builtins":
-            return _builtin(name, recorded)
+            return _builtin(name, recorded, depth)
         if _root(module) in _SDKS:
             return _of_sdk(_root(module), name, recorded)
     except Exception:
@@ -198,12 +215,14 @@ def _rebuild(recorded: dict[str, Any]) -> Exception | None:
     return None
 
 
-def _builtin(name: str, recorded: dict[str, Any]) -> Exception | None:
+def _builtin(name: str, recorded: dict[str, Any], depth: int) -> Exception | None:
     cls = getattr(builtins, name, None)
     if not isinstance(cls, type) or not issubclass(cls, Exception) or issubclass(cls, _NOT_RAISED):
         return None
     if issubclass(cls, ExceptionGroup):
-        members = [rebuild(member) for member in recorded["exceptions"]]
+        if not depth:
+            return None
+        members = [rebuild(member, depth=depth - 1) for member in recorded["exceptions"]]
         return cls(recorded["message"], members)
     return cls(*recorded.get("called_with", _args(recorded)))
 

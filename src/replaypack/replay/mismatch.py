@@ -169,7 +169,8 @@ def explain(
     plain = ABSENT if identity is ABSENT else survey(identity, CanonicalizationError).value
     if (redactor := recording.redactor) is not None:
         # Compared with what was recorded, and shown: neither with the secrets of the live call.
-        plain, request, scope = redactor.redact(plain), redactor.redact(request), redactor.redact(scope)
+        plain, request = redactor.redact(plain), redactor.redact(request)
+        name, scope = redactor.redact(name), redactor.redact(scope)
     if key is None:
         if plain is ABSENT:
             raise UsageError("give either the identity of the call or its key")

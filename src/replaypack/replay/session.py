@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from contextvars import Token, copy_context
 from inspect import iscoroutinefunction
 from itertools import islice
@@ -30,6 +30,8 @@ from ._source import Source
 from .modes import BoundaryKind, ReplayFallback, ReplayMode, member, silent_kinds
 
 if TYPE_CHECKING:
+    import asyncio
+
     from .mismatch import Explanation
 
 __all__ = ["ReplaySession"]
@@ -410,8 +412,24 @@ class ReplaySession(Calls):
     async def _abegin(self, kind: str, identity: Any, name: str | None) -> Record | Capture | None:
         source = self._source
         if source is not None and source.blocks and (self._cursor is not None or not self._ready):
-            return await in_thread(self._begin, kind, identity, name)
+            import asyncio  # importing replaypack does not pay for it
+
+            step = asyncio.ensure_future(in_thread(self._begin, kind, identity, name))
+            try:
+                return await asyncio.shield(step)
+            except asyncio.CancelledError:
+                # The thread goes on. The answer that it takes is for the next call, which must not come before.
+                step.add_done_callback(self._give_back)
+                while not step.done():
+                    with suppress(asyncio.CancelledError):
+                        await asyncio.wait([step])
+                raise
         return self._begin(kind, identity, name)
+
+    def _give_back(self, step: asyncio.Future[Record | Capture | None]) -> None:
+        if not step.cancelled() and step.exception() is None and isinstance(record := step.result(), Record):
+            assert self._cursor is not None
+            self._cursor.give_back(record)
 
     def _missed(self, kind: str, identity: Any, name: str | None, key: bytes, scope: str | None) -> Record | Capture:
         cursor = self._cursor

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from replaypack import Archive, ReplayEntry, ReplayKey, ReplaypackError, ReplayPersistenceError, ReplayStore
+from replaypack.errors import ReplayValueError
 from replaypack.replay.keyed import dump, load
 
 from .contract import SCENARIO, entry, key, trace
@@ -224,3 +225,17 @@ def test_a_match_policy_of_the_recording_is_heeded(tmp_path: Path) -> None:
     found = ReplayStore.open(f"{tmp_path}#run").lookup(question_id=question)
     assert found is not None
     assert found.raw_trace == "a"
+
+
+def test_fields_with_names_that_are_no_text_are_refused_like_others(tmp_path: Path) -> None:
+    with pytest.raises(ReplayValueError):
+        ReplayEntry.model_validate({"raw_trace": "a", "\ud800": 1})
+    archive = Archive(tmp_path)
+    with archive.recorder("run") as recorder:
+        identity, attributes = {"question_id": "q"}, {"question_id": "q"}
+        response = {"raw_trace": "a", "\ud800": 1}
+        recorder.append(kind="trace", identity=identity, response=response, attributes=attributes)
+    store = ReplayStore.open(f"{tmp_path}#run")
+    for look in (lambda: store.lookup(question_id="q"), lambda: list(store.entries)):
+        with pytest.raises(ReplaypackError):
+            look()

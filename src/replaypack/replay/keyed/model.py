@@ -66,7 +66,8 @@ class Model:
     def _checked(cls, values: Mapping[str, Any]) -> dict[str, Any]:
         try:
             return cls._check(values)  # type: ignore[no-any-return]
-        except (msgspec.ValidationError, RecursionError) as error:
+        except (msgspec.ValidationError, RecursionError, UnicodeEncodeError) as error:
+            # The last one is a field whose name has a lone surrogate.
             text = str(error).replace("`$.", f"`{cls.__name__}.")
             raise ReplayValueError(f"{cls.__name__}: {text[:1].lower()}{text[1:]}") from None
 
