@@ -27,6 +27,8 @@ def mismatch(recording: Recording, explanation: Explanation, *, recorded: int, a
         hint = "answer_truncated=True would replay what was read of a stream"
     if recording.state != "sealed":
         hint = f"the recording is {recording.state}: the recorded run did not finish"
+        if recording.state == "incomplete":
+            hint += "; record it anew (mode 'record', if_exists='replace'), or go on live (on_missing='live')"
     name = f" {explanation.name!r}" if explanation.name is not None else ""
     scope = f" in scope {explanation.scope!r}" if explanation.scope is not None else ""
     return ReplayMismatch(

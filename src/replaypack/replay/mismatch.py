@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from replaypack import values
-from replaypack._escape import escape
+from replaypack._escape import counted, escape
 from replaypack._plain import survey
 from replaypack.canonical import canonical_json, key_digest
 from replaypack.errors import CanonicalizationError, UsageError
@@ -103,7 +103,7 @@ class Explanation(msgspec.Struct, frozen=True):
             lines.append(escape(self.hint))
         if self.nearest:
             every = self.looked_at == self.records
-            lines.append(f"nearest of {'all ' if every else ''}{self.looked_at} records looked at:")
+            lines.append(f"nearest of {'all ' if every else ''}{counted(self.looked_at, 'record')} looked at:")
         for near in self.nearest:
             label = "".join(f", {what} {text!r}" for what, text in (("name", near.name), ("scope", near.scope)) if text)
             lines.append(escape(f"  record {near.seq}{label}:"))
@@ -267,7 +267,9 @@ def _reason(
             f"it has {there}" if there else "it is empty"
         )
         return "no_kind", 0, detail, _did_you_mean(call.kind, counts)
-    return "missing", 0, f"never recorded; there are {counts[call.kind]} records of kind {call.kind!r}", None
+    number = counts[call.kind]
+    detail = f"never recorded; there {'is' if number == 1 else 'are'} {counted(number, 'record')} of kind {call.kind!r}"
+    return "missing", 0, detail, None
 
 
 def _name(looked: Sequence[Record], call: _Call, records: int) -> tuple[Reason, str, str | None] | None:
