@@ -188,6 +188,8 @@ def explain(
         if reason == "missing" and name is not None:
             reason, detail, hint = _name(looked, call, len(recording)) or (reason, detail, hint)
         nearest = _nearest(recording, call, looked, near, count)
+        if reason == "missing" and call.identity is not ABSENT and any(r.key_scheme == "opaque" for r in looked):
+            hint = hint or "keys that a host made are found by that key alone, not by an identity"
     return Explanation(
         kind, name, scope, key, reason, recorded, played, detail, hint, tuple(nearest), len(looked), len(recording)
     )
@@ -204,7 +206,8 @@ class _Call(msgspec.Struct, frozen=True):
 
     def of(self, record: Record) -> Any:
         """What of a record is compared with `own`."""
-        value = record.request if self.identity is ABSENT else record.identity
+        # A record with a key of the host has no identity.
+        value = record.request if self.identity is ABSENT or record.key_scheme == "opaque" else record.identity
         if value is ABSENT or self.normalise is None:
             return value
         return self.normalise(value)
@@ -330,7 +333,7 @@ def _nearest(recording: Recording, call: _Call, looked: Iterable[Record], near: 
     for foreign, unlike, distance, record, value in rated[: _IN_FULL * count]:
         found = differences(value, own, limit=_COUNTED)
         # The same request under another key says something only where the host makes the keys.
-        if found or call.identity is ABSENT:
+        if found or call.identity is ABSENT or record.key_scheme == "opaque":
             shown = Near(record.seq, record.kind, record.name, record.scope, tuple(found[:_LISTED]), len(found))
             compared.append(((foreign, len(found), unlike, distance), shown))
     compared.sort(key=lambda item: item[0])
