@@ -437,6 +437,12 @@ def test_two_sessions_that_go_live_at_once_do_not_mix(archive: Archive) -> None:
 
 
 def test_a_mismatch_says_whether_the_recorded_run_finished(archive: Archive) -> None:
+    with archive.session("run", "record") as recording:
+        recording.tool("a", {}, lambda: 1)
+        recording.flush()
+        with archive.session("run", "replay") as session, pytest.raises(ReplayMismatch, match="is being recorded"):
+            session.tool("b", {}, refuse)
+    archive.delete("run")
     with contextlib.suppress(ZeroDivisionError), archive.session("run", "record") as session:
         session.tool("a", {}, lambda: 1)
         raise ZeroDivisionError
