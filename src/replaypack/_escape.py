@@ -1,10 +1,10 @@
-"""Recorded text that is safe to show: nothing in it moves a cursor, hides, or reorders what is read."""
+"""Text for people: recorded text so that nothing in it moves a cursor, hides, or reorders what is read; and counts."""
 
 from __future__ import annotations
 
 import unicodedata
 
-__all__ = ["escape", "unsafe"]
+__all__ = ["counted", "escape", "unsafe"]
 
 # Joiners belong to the spelling of some scripts and of emoji, and do nothing else.
 _HARMLESS = {"\u200c", "\u200d"}
@@ -34,3 +34,8 @@ def escape(text: str, *, lines: bool = False) -> str:
             code = ord(char)
             out.append(f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" if code < 65536 else f"\\U{code:08x}")
     return "".join(out)
+
+
+def counted(number: int, what: str) -> str:
+    """A number with what it counts: one record, two records."""
+    return f"{number} {what}" + ("" if number == 1 else "s")

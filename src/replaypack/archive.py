@@ -12,6 +12,7 @@ import msgspec
 
 from . import __version__
 from ._arguments import check_number, check_text, check_type
+from ._escape import counted
 from ._read.cache import Cache
 from ._read.index import Index
 from ._read.manifests import Manifests
@@ -74,6 +75,8 @@ class Archive:
         *,
         storage: Storage | None = None,
     ) -> None:
+        if storage is None and not isinstance(url, str | os.PathLike):
+            raise UsageError(f"an archive is named by a URL or a path, not {type(url).__name__}")
         self.storage = storage if storage is not None else open_storage(url, storage_options)
 
     def __repr__(self) -> str:
@@ -255,7 +258,7 @@ class Archive:
         if newest is not None and (newest.content.records or newest.content.state != "open"):
             if if_exists == "error":
                 raise RecordingExistsError(
-                    f"{self.url}#{name} exists already, with {newest.content.records} records",
+                    f"{self.url}#{name} exists already, with {counted(newest.content.records, 'record')}",
                     hint='record with if_exists="append" or "replace", or under another name',
                 )
             mode, old = if_exists, newest

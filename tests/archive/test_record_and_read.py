@@ -583,6 +583,12 @@ def test_attributes_with_extension_types_are_refused_by_readers() -> None:
         parse_row(forged)
 
 
+@pytest.mark.parametrize("url", [None, 3, b"runs"])
+def test_an_archive_is_named_by_a_url_or_a_path(url: Any) -> None:
+    with pytest.raises(UsageError, match=f"a URL or a path, not {type(url).__name__}"):
+        Archive(url)
+
+
 def test_wrong_arguments_are_refused_before_anything_is_written(archive: Archive) -> None:
     bad: list[dict[str, Any]] = [
         {"kind": 5, "identity": 1},

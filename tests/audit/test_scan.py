@@ -56,6 +56,16 @@ def test_it_says_where(tmp_path: Path) -> None:
     ]
 
 
+def test_the_text_of_a_host_s_key_is_no_guess(tmp_path: Path) -> None:
+    archive = Archive(tmp_path)
+    key, token = "07705eb2e4c605f80e39a12f2be34ba9", "hf_" + "aB3" * 12
+    with archive.recorder("r", redact=None) as recorder:
+        recorder.append(kind="tool", key=key, response=1, attributes={"key": key})
+        recorder.append(kind="tool", key="another", response=1, attributes={"key": key})
+        recorder.append(kind="tool", key=token, response=1, attributes={"key": token})
+    assert [(finding.seq, finding.rule) for finding in found(archive)] == [(1, "entropy"), (2, "token.huggingface")]
+
+
 def test_repeated_clean_payloads_are_read_once_and_dirty_ones_reported_each_time(tmp_path: Path) -> None:
     archive = Archive(tmp_path)
     with archive.recorder("r", redact=None) as recorder:

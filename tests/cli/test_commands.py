@@ -70,8 +70,11 @@ def test_show_summary(archive: str) -> None:
     assert pairs["state"] == "sealed"
     assert pairs["records"] == "7 (http 1, model 2, tool 4)"
     recording = replaypack.open(f"{archive}#team/mixed")
+    assert pairs["redaction"] == "default 1"
     assert pairs["content digest"] == recording.content_digest
-    assert run("show", f"{archive}#team/mixed", "--json").json["content_digest"] == recording.content_digest
+    document = run("show", f"{archive}#team/mixed", "--json").json
+    assert document["content_digest"] == recording.content_digest
+    assert document["redaction"] == {"name": "default", "version": 1}
 
 
 def test_show_says_why_a_recording_is_incomplete(archive: str) -> None:

@@ -69,7 +69,7 @@ def test_dump_says_what_it_left_out(tmp_path: Path) -> None:
         recorder.append(kind="tool", identity="t", response=1)
     summary = karenina_json.dump(archive.open("r"), tmp_path / "run.json")
     assert summary.records == 1
-    assert [note.split(" were")[0].split(" are")[0] for note in summary.notes] == ["1 records", "1 entries"]
+    assert [" ".join(note.split()[:2]) for note in summary.notes] == ["1 record", "1 entries"]
     assert ReplayStore.load(tmp_path / "run.json").entries == entries[1:]
     with archive.recorder("r", if_exists="append") as recorder:
         recorder.append(kind="trace", identity="no entry", response=1)
@@ -77,6 +77,17 @@ def test_dump_says_what_it_left_out(tmp_path: Path) -> None:
         karenina_json.dump(archive.open("r"), tmp_path / "run.json")
     with pytest.raises(UsageError, match="no such option"):
         karenina_json.dump(archive.open("r"), tmp_path / "run.json", bogus=1)
+
+
+def test_a_recording_without_entries_is_not_exported_as_an_empty_store(tmp_path: Path) -> None:
+    archive = Archive(tmp_path / "archive")
+    with archive.recorder("r") as recorder:
+        recorder.append(kind="tool", identity="t", response=1)
+    with pytest.raises(ExportError, match="no entries of a replay store"):
+        karenina_json.dump(archive.open("r"), tmp_path / "run.json")
+    assert not (tmp_path / "run.json").exists()
+    ReplayStore().save_to(archive, "empty")
+    assert karenina_json.dump(archive.open("empty"), tmp_path / "run.json").records == 0
 
 
 @pytest.mark.corpus

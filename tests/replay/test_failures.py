@@ -132,6 +132,9 @@ def test_other_exceptions_come_back_with_all_that_was_recorded(archive: Archive)
     assert (replayed.type, replayed.module, replayed.args) == ("Own", __name__, ("what", 3))
     assert str(replayed) == "('what', 3)"
     assert replayed.message == str(replayed)
+    [note] = replayed.__notes__
+    assert f"recorded as {__name__}.Own; " in note
+    assert "register_error" in note
 
 
 def test_an_exception_whose_message_fails_is_recorded_all_the_same(archive: Archive) -> None:

@@ -139,6 +139,17 @@ def test_calls_with_keys_of_the_host_are_compared_by_their_requests(recording: R
         explain(recording, "tool", {"x": float("nan")})
 
 
+def test_an_identity_is_compared_with_the_request_of_a_record_that_has_a_key_of_the_host(tmp_path: Path) -> None:
+    archive = Archive(tmp_path)
+    with archive.recorder("r") as recorder:
+        recorder.append(kind="tool", key="of-the-host", request={"x": 1}, response=1)
+    same, other = (str(of(archive.open("r"), "tool", {"x": x})) for x in (1, 2))
+    assert "the request is the same; the key of the host is not" in same
+    assert "`/x` differs: 1 → 2" in other
+    for found in (same, other):
+        assert "found by that key alone" in found
+
+
 def test_what_the_match_policy_ignores_is_no_difference(tmp_path: Path) -> None:
     archive = Archive(tmp_path)
     with archive.recorder("run") as recorder:

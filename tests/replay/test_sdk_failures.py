@@ -17,11 +17,14 @@ def replayed(tmp_path: Path, error: Exception) -> Any:
     def call() -> Any:
         raise error
 
+    def refuse() -> Any:
+        raise AssertionError("called while replaying")
+
     for mode in ("record", "replay"):
         # Redaction is not what this is about: the message of httpx has the password of its URL.
         with archive.session("run", mode, redact=None) as session:
             try:
-                session.model("m", {}, call if mode == "record" else None)  # type: ignore[arg-type]
+                session.model("m", {}, call if mode == "record" else refuse)
             except Exception as raised:
                 caught = raised
     assert caught is not error

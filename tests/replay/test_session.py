@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import subprocess
@@ -87,6 +88,41 @@ def test_identities_are_what_the_manual_says(archive: Archive) -> None:
         {"name": "begin"},
         {"agent": "a"},
     )
+
+
+@pytest.mark.parametrize("mode", ["record", "replay"])
+def test_what_is_no_function_is_refused_and_not_recorded(archive: Archive, mode: Any) -> None:
+    async def work() -> int:
+        return 1
+
+    async def use(session: ReplaySession) -> None:
+        for given in ({"text": "hello"}, None, work()):
+            with pytest.raises(UsageError, match=f"not {type(given).__name__} .*lambda"):
+                session.tool("t", {}, given)  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match="not coroutine"):
+            await session.amodel("m", {}, work())  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match="not list"):
+            next(session.stream("model", {}, []))  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match="not list"):
+            await anext(session.astream("model", {}, []))  # type: ignore[arg-type]
+
+    if mode == "replay":
+        record(archive, t=1)
+    with archive.session("r", mode) as session:
+        asyncio.run(use(session))
+    assert len(archive.open("r")) == (mode == "replay")
+
+
+def test_a_mistyped_option_is_named_with_the_one_that_is_meant(archive: Archive) -> None:
+    with pytest.raises(UsageError, match=r"no option stict \(did you mean strict\?\)"):
+        archive.session("run", stict=True)
+
+
+def test_a_session_that_is_over_cannot_be_entered_again(archive: Archive) -> None:
+    with archive.session("run", "record") as session:
+        pass
+    with pytest.raises(SessionClosedError, match="open another one"):
+        session.__enter__()
 
 
 def test_a_live_session_is_inert(archive: Archive) -> None:
@@ -401,13 +437,19 @@ def test_two_sessions_that_go_live_at_once_do_not_mix(archive: Archive) -> None:
 
 
 def test_a_mismatch_says_whether_the_recorded_run_finished(archive: Archive) -> None:
+    with archive.session("run", "record") as recording:
+        recording.tool("a", {}, lambda: 1)
+        recording.flush()
+        with archive.session("run", "replay") as session, pytest.raises(ReplayMismatch, match="is being recorded"):
+            session.tool("b", {}, refuse)
+    archive.delete("run")
     with contextlib.suppress(ZeroDivisionError), archive.session("run", "record") as session:
         session.tool("a", {}, lambda: 1)
         raise ZeroDivisionError
     assert archive.open("run").state == "incomplete"
     with archive.session("run", "replay") as session:
         session.tool("a", {}, refuse)
-        with pytest.raises(ReplayMismatch, match="recording is incomplete"):
+        with pytest.raises(ReplayMismatch, match=r"recording is incomplete.*if_exists='replace'.*on_missing='live'"):
             session.tool("a", {}, refuse)
 
 

@@ -9,8 +9,10 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from replaypack._plain import Path, pointer
+from replaypack.canonical import opaque_key
 from replaypack.errors import FormatError
 from replaypack.format.manifest import redaction_policy
+from replaypack.format.row import Row
 from replaypack.policies._names import PLACEHOLDER, words
 from replaypack.policies.redaction import DEFAULT, Redactor
 from replaypack.recording import Record, Recording
@@ -95,9 +97,9 @@ class _Finder:
             ("kind", row.kind),
             ("name", row.name),
             ("scope", row.scope),
-            ("attributes", row.attributes),
         ):
             yield from self.findings(value, record.seq, role)
+        yield from self.findings(row.attributes, record.seq, "attributes", innocent=_host_key(row))
         refs = (row.request, row.identity, row.response)
         for role, ref in zip(_ROLES, refs, strict=True):
             if ref is None or not ref.encoding or ref.digest in self._clean:
@@ -112,11 +114,13 @@ class _Finder:
                     self._clean.clear()
                 self._clean.add(ref.digest)
 
-    def findings(self, value: Any, seq: int | None, role: str) -> Iterator[Finding]:
+    def findings(self, value: Any, seq: int | None, role: str, *, innocent: str | None = None) -> Iterator[Finding]:
         if value is None or value is ABSENT:
             return
         seen = set()
         for path, rule, secret in chain(self._redactor.find(value), self._guesses(value)):
+            if rule == "entropy" and secret == innocent:
+                continue
             place = self._redactor.redact(pointer(path).replace(secret, PLACEHOLDER) if secret else pointer(path))
             finding = Finding(self._name, seq, role, str(place), rule, _mask(secret))
             if finding not in seen:
@@ -140,6 +144,12 @@ class _Finder:
                     for index, child in enumerate(part)
                     if type(child) is dict or type(child) is list
                 ]
+
+
+def _host_key(row: Row) -> str | None:
+    """The text of a host's key, where the attributes hold it: it looks random beside its name, and is no secret."""
+    key = row.attributes.get("key") if row.attributes and row.scheme == "opaque" else None
+    return key if isinstance(key, str) and opaque_key(key) == row.key else None
 
 
 def _telling(name: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from replaypack._escape import escape, unsafe
+from replaypack._escape import counted, escape, unsafe
 from replaypack.tagged import dump_json, jsonable
 
 __all__ = ["counted", "dump_json", "escape", "hexdump", "human_size", "jsonable", "pretty"]
@@ -29,11 +29,6 @@ def hexdump(data: bytes, limit: int = 4096) -> str:
     if len(data) > limit:
         lines.append(f"… {counted(len(data) - limit, 'more byte')} (--raw writes all of them)")
     return "\n".join(lines) if lines else "(no bytes)"
-
-
-def counted(number: int, what: str) -> str:
-    """A number with what it counts: one record, two records."""
-    return f"{number} {what}" + ("" if number == 1 else "s")
 
 
 def human_size(size: float) -> str:

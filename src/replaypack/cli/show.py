@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from replaypack.errors import UsageError
@@ -101,6 +102,7 @@ def _summary(output: Output, recording: Recording) -> None:
                 "merkle_root": content.merkle_root,
                 "match": recording.match.to_data(),
                 "match_overridden": recording.match_overridden,
+                "redaction": msgspec.to_builtins(content.redaction),
                 "extends": content.extends,
                 "derived_from": content.derived_from,
                 "revision": storage.revision,
@@ -124,6 +126,7 @@ def _summary(output: Output, recording: Recording) -> None:
         ("started", content.started),
         ("recorded by", content.recorded_by),
         ("match policy", _match(recording)),
+        ("redaction", f"{content.redaction.name} {content.redaction.version}"),
         ("content digest", recording.content_digest),
         ("manifest digest", recording.manifest.digest),
         ("revision", f"{storage.revision} ({storage.cause}), {storage.created}"),

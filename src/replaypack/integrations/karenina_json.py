@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from replaypack._escape import counted
 from replaypack.archive import Archive
 from replaypack.errors import ExportError, ReplayPersistenceError, UsageError
 from replaypack.recording import Recording
@@ -52,6 +53,10 @@ def dump(recording: Recording, path: Path, *, miss_policy: MissPolicy | None = N
     """
     if options:
         raise UsageError(f"{', '.join(sorted(options))}: the format {name} has no such option")
+    if len(recording) and not recording.count(KIND):
+        raise ExportError(
+            f"{recording.locator} has no entries of a replay store", hint="an export to jsonl holds every record"
+        )
     try:
         store = ArchivedReplayStore.of(recording, miss_policy=miss_policy)
         with exporting(path):
@@ -60,7 +65,7 @@ def dump(recording: Recording, path: Path, *, miss_policy: MissPolicy | None = N
         raise ExportError(error.message, hint=error.hint) from error
     notes = []
     if others := len(recording) - recording.count(KIND):
-        notes.append(f"{others} records are no entries of a replay store and were left out")
+        notes.append(f"{counted(others, 'record')} of other kinds left out: no entries of a replay store")
     if overwritten := recording.count(KIND) - count:
         notes.append(f"{overwritten} entries were overwritten by later ones and were left out")
     return Summary(name, count, tuple(notes))

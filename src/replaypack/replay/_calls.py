@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Generator, Iterable, Mapping
+from inspect import iscoroutine
 from typing import Any, TypeVar
 
 from replaypack._arguments import check_type
@@ -79,6 +80,7 @@ class Calls(ABC):
         the path) for what cannot be stored, which for a result is after the call; `UsageError` for a kind that does
         not answer; what `Archive.open`, `Archive.recorder` and `Recorder.append` raise.
         """
+        _check_callable(call)
         step = self._begin(kind, identity, name)
         if step is None:
             return call()
@@ -101,6 +103,7 @@ class Calls(ABC):
         returns: Any = None,
     ) -> _T:
         """`call` with a function to be awaited."""
+        _check_callable(call)
         step = await self._abegin(kind, identity, name)
         if step is None:
             return await call()
@@ -127,6 +130,7 @@ class Calls(ABC):
         Everything, the key too, waits for the first item to be asked for. ``returns`` is for each item. An answer
         that was recorded whole is a stream of one item.
         """
+        _check_callable(call)
         step = self._begin(kind, identity, name)
         if step is None:
             return (yield from call())
@@ -152,6 +156,7 @@ class Calls(ABC):
         """`stream` for ``async for``."""
 
         async def opened() -> Opened:
+            _check_callable(call)
             step = await self._abegin(kind, identity, name)
             if step is None:
                 return log_of(None), aiter(call()), None
@@ -190,6 +195,17 @@ class Calls(ABC):
                 raise UsageError("the call returned something to be awaited", hint="use acall, atool or amodel")
         plain = capture.returned(result)
         return plain if convert is None else convert(plain)
+
+
+def _check_callable(call: object) -> None:
+    """Before anything is recorded: what is no function would be taken down as a failure of the tool."""
+    if not callable(call):
+        if iscoroutine(call):
+            call.close()
+        raise UsageError(
+            f"the call is a function without arguments, not {type(call).__name__}",
+            hint="it is made only where nothing answers: write `lambda: f(x)`, not `f(x)`",
+        )
 
 
 def _tool_identity(name: str, args: Any) -> dict[str, Any]:

@@ -25,8 +25,13 @@ def mismatch(recording: Recording, explanation: Explanation, *, recorded: int, a
         reason = "unanswerable"
         what = "was interrupted when it was recorded, or its stream was not read to the end"
         hint = "answer_truncated=True would replay what was read of a stream"
-    if recording.state != "sealed":
-        hint = f"the recording is {recording.state}: the recorded run did not finish"
+    if recording.state == "open":
+        hint = "the recording is open: it is being recorded, or its recorder died (`replaypack recover`)"
+    elif recording.state == "incomplete":
+        hint = (
+            "the recording is incomplete: the recorded run did not finish; record it anew (mode 'record', "
+            "if_exists='replace'), or go on live (on_missing='live')"
+        )
     name = f" {explanation.name!r}" if explanation.name is not None else ""
     scope = f" in scope {explanation.scope!r}" if explanation.scope is not None else ""
     return ReplayMismatch(

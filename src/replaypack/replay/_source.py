@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import os
 import warnings
@@ -52,7 +53,14 @@ class Source:
         reading = {**reading, "secrets": secrets}
         unknown = set(recording) - _RECORDER_OPTIONS
         if unknown:
-            raise UsageError(f"a session has no option {', '.join(sorted(unknown))}")
+            from .session import ReplaySession  # which imports this
+
+            known = _RECORDER_OPTIONS | set(inspect.signature(ReplaySession).parameters)
+            near = [match for name in sorted(unknown) for match in difflib.get_close_matches(name, sorted(known), n=1)]
+            raise UsageError(
+                f"a session has no option {', '.join(sorted(unknown))}",
+                hint=f"did you mean {', '.join(near)}?" if near else None,
+            )
         check_type("archive", archive, (Archive, str, os.PathLike), "an Archive, a URL, a path or a locator")
         check_text("name", name)
         check_number("revision", revision, "a number from 1 on", least=1, below=10**8)

@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from replaypack import values
+from replaypack._escape import escape
 from replaypack._write.prepare import describe_error
 from replaypack.errors import ReplayedError, ReplaypackError, UsageError
 
@@ -177,6 +178,11 @@ def rebuild(recorded: Mapping[str, Any], *, depth: int = _DEPTH) -> Exception:
     for note in _list(recorded.get("notes")):
         if isinstance(note, str):
             error.add_note(note)
+    if isinstance(error, ReplayedError):
+        # An `except` of the type that was recorded did not catch it, and its text is that of the recorded one.
+        note = escape(f"replaypack: recorded as {error.module}.{error.type}")
+        own = error.module != "builtins" and f"{error.module}:{error.type}" not in _registered
+        error.add_note(note + ("; `replaypack.replay.failures.register_error` has it raised as that" if own else ""))
     if depth and isinstance(cause := recorded.get("cause"), dict):
         error.__cause__ = rebuild(cause, depth=depth - 1)
     return error

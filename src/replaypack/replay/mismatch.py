@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from replaypack import values
-from replaypack._escape import escape
+from replaypack._escape import counted, escape
 from replaypack._plain import survey
 from replaypack.canonical import canonical_json, key_digest
 from replaypack.errors import CanonicalizationError, UsageError
@@ -103,7 +103,7 @@ class Explanation(msgspec.Struct, frozen=True):
             lines.append(escape(self.hint))
         if self.nearest:
             every = self.looked_at == self.records
-            lines.append(f"nearest of {'all ' if every else ''}{self.looked_at} records looked at:")
+            lines.append(f"nearest of {'all ' if every else ''}{counted(self.looked_at, 'record')} looked at:")
         for near in self.nearest:
             label = "".join(f", {what} {text!r}" for what, text in (("name", near.name), ("scope", near.scope)) if text)
             lines.append(escape(f"  record {near.seq}{label}:"))
@@ -189,6 +189,8 @@ def explain(
         if reason == "missing" and name is not None:
             reason, detail, hint = _name(looked, call, len(recording)) or (reason, detail, hint)
         nearest = _nearest(recording, call, looked, near, count)
+        if reason == "missing" and call.identity is not ABSENT and any(r.key_scheme == "opaque" for r in looked):
+            hint = hint or "keys that a host made are found by that key alone, not by an identity"
     return Explanation(
         kind, name, scope, key, reason, recorded, played, detail, hint, tuple(nearest), len(looked), len(recording)
     )
@@ -205,7 +207,8 @@ class _Call(msgspec.Struct, frozen=True):
 
     def of(self, record: Record) -> Any:
         """What of a record is compared with `own`."""
-        value = record.request if self.identity is ABSENT else record.identity
+        # A record with a key of the host has no identity.
+        value = record.request if self.identity is ABSENT or record.key_scheme == "opaque" else record.identity
         if value is ABSENT or self.normalise is None:
             return value
         return self.normalise(value)
@@ -268,7 +271,9 @@ def _reason(
             f"it has {there}" if there else "it is empty"
         )
         return "no_kind", 0, detail, _did_you_mean(call.kind, counts)
-    return "missing", 0, f"never recorded; there are {counts[call.kind]} records of kind {call.kind!r}", None
+    number = counts[call.kind]
+    detail = f"never recorded; there {'is' if number == 1 else 'are'} {counted(number, 'record')} of kind {call.kind!r}"
+    return "missing", 0, detail, None
 
 
 def _name(looked: Sequence[Record], call: _Call, records: int) -> tuple[Reason, str, str | None] | None:
@@ -329,7 +334,7 @@ def _nearest(recording: Recording, call: _Call, looked: Iterable[Record], near: 
     for foreign, unlike, distance, record, value in rated[: _IN_FULL * count]:
         found = differences(value, own, limit=_COUNTED)
         # The same request under another key says something only where the host makes the keys.
-        if found or call.identity is ABSENT:
+        if found or call.identity is ABSENT or record.key_scheme == "opaque":
             shown = Near(record.seq, record.kind, record.name, record.scope, tuple(found[:_LISTED]), len(found))
             compared.append(((foreign, len(found), unlike, distance), shown))
     compared.sort(key=lambda item: item[0])

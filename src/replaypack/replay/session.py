@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, cast
 
 from replaypack._arguments import check_text, check_type
+from replaypack._escape import counted
 from replaypack._threads import in_thread
 from replaypack.archive import Archive
 from replaypack.errors import ReplaypackError, SessionClosedError, UnplayedRecordsError, UsageError
@@ -313,7 +314,12 @@ class ReplaySession(Calls):
 
     def _enter(self) -> None:
         if self._token is not None:
+            self._refuse_closed()
             raise UsageError("the session is entered already")
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise SessionClosedError(f"the session of {self.locator} is over", hint="open another one")
 
     def _open(self) -> None:
         if self._ready and self._pid == os.getpid() and not self._closed:
@@ -322,8 +328,7 @@ class ReplaySession(Calls):
             # Before the lock, which another thread may have held when the process was forked.
             raise SessionClosedError("a session cannot be used in a forked process", hint="open one there")
         with self._lock:
-            if self._closed:
-                raise SessionClosedError(f"the session of {self.locator} is over")
+            self._refuse_closed()
             if self._ready:
                 return
             source, mode = self._source, self._mode
@@ -354,7 +359,7 @@ class ReplaySession(Calls):
                 # An agent's loop may have taken them for failures of its tools.
                 hint = f"calls without an answer: {sum(self._misses.values())}; were their errors caught?"
             raise UnplayedRecordsError(
-                f"{len(unplayed)} records of {self.locator} were not played: {named}{more}",
+                f"{counted(len(unplayed), 'record')} of {self.locator} not played: {named}{more}",
                 count=len(unplayed),
                 hint=hint,
             )
