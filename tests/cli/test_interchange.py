@@ -63,6 +63,7 @@ def test_options_of_json_lines(tmp_path: Path) -> None:
     assert "note: the member 'id' was skipped in 1 line" in result.out
     again = run(*options, "--skip-unknown", "--json")
     assert (again.code, again.json["error"]["code"]) == (1, "archive.recording_exists")
+    assert "--if-exists append" in again.json["error"]["hint"]
     assert run(*options, "--skip-unknown", "--if-exists", "append").code == 0
     assert len(replaypack.open(f"{tmp_path}/a#r")) == 2
 

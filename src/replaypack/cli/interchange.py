@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from replaypack.errors import ExportError, ImportFormatError, UsageError
+from replaypack.errors import ExportError, ImportFormatError, RecordingExistsError, UsageError
 
 from ._common import JsonFlag, LocatorArgument, OptionList, located, recording_at
 from ._output import Output
@@ -67,7 +67,11 @@ def import_(
     with archive, record_counter(json or format.name != "jsonl") as progress:
         if progress is not None:
             options["progress"] = progress
-        summary = format.load(path, archive, at.name, if_exists=if_exists, **options)
+        try:
+            summary = format.load(path, archive, at.name, if_exists=if_exists, **options)
+        except RecordingExistsError as error:
+            error.hint = "--if-exists append continues it, --if-exists replace imports it anew"
+            raise
         place = f"{archive.url}#{at.name}"
     _report(output, "imported", summary, place, file)
 
