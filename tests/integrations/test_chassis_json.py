@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from benchmarks.corpora import corpora_directory
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from replaypack import Archive
@@ -115,6 +115,7 @@ records = st.fixed_dictionaries(
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(metadata=objects, found=st.lists(records, max_size=5))
+@example(metadata={}, found=[{**record(0), "created_at": -0.0}])
 def test_any_document_comes_back_byte_for_byte(
     metadata: dict[str, Any], found: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:

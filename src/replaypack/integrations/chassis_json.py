@@ -6,6 +6,7 @@ Nothing here needs Chassis: its recordings can be read, kept and written on mach
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -93,8 +94,8 @@ def _nanoseconds(seconds: float) -> int | None:
     except (OverflowError, ValueError):
         return None
     start = (numerator * _NANO + denominator // 2) // denominator
-    if not 0 <= start < _MAX_START or start / _NANO != seconds:
-        return None
+    if not 0 <= start < _MAX_START or start / _NANO != seconds or math.copysign(1, seconds) < 0:
+        return None  # also for -0.0
     return start
 
 
