@@ -29,6 +29,7 @@ from replaypack.errors import (
     UsageError,
     ValueEncodingError,
 )
+from replaypack.policies.redaction import RedactionPolicy
 from replaypack.storage._memory import MemoryStorage
 
 
@@ -408,6 +409,24 @@ def test_live_calls_of_a_read_only_archive_go_to_a_local_recording(tmp_path: Pat
     name, _, path = text.partition("recorded as ")[2].partition(" in ")
     assert name == "r"
     assert [r.response for r in Archive(path).open(name).records()] == [2]
+
+
+def test_a_local_recording_of_live_calls_has_the_policies_of_the_recording(tmp_path: Path) -> None:
+    url = str(tmp_path / "a")
+    for match in ("uuids", "timestamps"):  # recorded anew in between: what lies there has the first one's policies
+        policy = RedactionPolicy(name=f"x-{match}", names=("badge",))
+        with ReplaySession("record", url, "r", if_exists="replace", match=match, redact=policy) as session:
+            session.tool("a", {}, lambda: 1)
+        read_only = {"replaypack": {"read_only": True}}
+        session = ReplaySession("replay", f"{url}#r", storage_options=read_only, on_missing="live")
+        with session, pytest.warns(ReplaypackWarning) as warned:
+            session.tool("b", {"badge": "B-1234567"}, lambda: {"badge": "B-7654321"})
+        name, _, path = str(warned[0].message).partition("recorded as ")[2].partition(" in ")
+        with Archive(path).open(name) as live:
+            assert str(live.match).startswith(match)
+            [found] = live.records()
+            assert found.response == {"badge": "__redacted__"}
+            assert found.identity["args"] == {"badge": "__redacted__"}
 
 
 def test_live_calls_that_the_store_refuses_go_to_a_local_recording(monkeypatch: pytest.MonkeyPatch) -> None:

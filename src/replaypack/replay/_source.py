@@ -23,6 +23,7 @@ from replaypack.errors import (
     ReplaypackWarning,
     UsageError,
 )
+from replaypack.format.manifest import redaction_policy
 from replaypack.format.names import check_name, parse_locator, sibling_name
 from replaypack.policies.redaction import known_secrets
 from replaypack.recorder import Recorder
@@ -126,11 +127,11 @@ class Source:
             raise UsageError("a revision is there to be replayed: nothing can be recorded into it")
         return self.archive.recorder(self.name, **self._recording)
 
-    def extend(self) -> Recorder:
-        """Claim a new revision for calls made live while replaying.
+    def extend(self, recording: Recording) -> Recorder:
+        """Claim a new revision for calls made live while replaying ``recording``.
 
         Where the archive cannot be written, or somebody else writes the recording, they go to a recording of their
-        own, which a warning names.
+        own, with the same policies, which a warning names.
         """
         storage = self.archive.storage
         try:
@@ -141,7 +142,7 @@ class Source:
             why = f"cannot be written ({type(error).__name__})"
         except (RecordingExistsError, ConflictError):
             name = sibling_name(self.name, new_id(8).hex())
-            recorder = self._continue(self.archive, name)
+            recorder = self._continue(self.archive, name, like=recording)
             _warn(f"{self.locator} is being recorded by another writer: live calls are recorded as {recorder.locator}")
             return recorder
         except JournalError:
@@ -151,14 +152,17 @@ class Source:
         archive = Archive(live_directory(self.archive.url))
         name = self.name
         try:
-            recorder = self._continue(archive, name)
-        except (RecordingExistsError, ConflictError):
-            recorder = self._continue(archive, sibling_name(name, new_id(8).hex()))
+            recorder = self._continue(archive, name, like=recording)
+        except (RecordingExistsError, ConflictError, UsageError):  # busy, or there under other policies
+            recorder = self._continue(archive, sibling_name(name, new_id(8).hex()), like=recording)
         _warn(f"{self.archive.url} {why}: live calls are recorded as {recorder.name} in {archive.url}")
         return recorder
 
-    def _continue(self, archive: Archive, name: str) -> Recorder:
+    def _continue(self, archive: Archive, name: str, *, like: Recording | None = None) -> Recorder:
+        """Append to a recording, which keeps its policies; a new one has those of ``like``."""
         options = {key: value for key, value in self._recording.items() if key not in _OF_THE_FIRST}
+        if like is not None:
+            options |= {"match": like.match, "redact": redaction_policy(like.manifest.content.redaction)}
         return archive.recorder(name, if_exists="append", **options)
 
     def again(self) -> Archive:

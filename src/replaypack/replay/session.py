@@ -456,7 +456,8 @@ class ReplaySession(Calls):
         with self._lock:
             if self._sink is None:
                 assert self._source is not None
-                self._sink = Sink(self._source.extend(), flags=("live_fallback",))
+                assert self._recording is not None
+                self._sink = Sink(self._source.extend(self._recording), flags=("live_fallback",))
             return self._sink
 
     def _explain(self, kind: str, identity: Any, name: str | None, scope: str | None, played: int) -> Explanation:
