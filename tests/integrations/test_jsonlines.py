@@ -399,3 +399,10 @@ def test_lines_that_others_wrote_come_in_with_their_members_named(archive: Archi
             ).records
     assert count == 69
     assert len(archive.open("new")) == 69
+
+
+def test_what_a_file_holds_is_kept_also_where_an_append_finds_nothing(archive: Archive, tmp_path: Path) -> None:
+    line = '{"kind": "tool", "request": {"password": "hunter2-hunter2"}, "response": 1}'
+    load(archive, write(tmp_path / "in", line), if_exists="append")
+    load(archive, write(tmp_path / "in", line), if_exists="append")
+    assert [record.request for record in archive.open("new").records()] == [{"password": "hunter2-hunter2"}] * 2

@@ -233,7 +233,9 @@ class ChassisJson:
         except CanonicalizationError as error:
             raise ImportFormatError(f"{where}: {error}") from None
         records = [_checked_record(entry, f"{where}: record {i}") for i, entry in enumerate(document["records"])]
-        with archive.recorder(recording, metadata=metadata, on_error="discard", **as_it_is(options)) as recorder:
+        with archive.recorder(
+            recording, metadata=metadata, on_error="discard", **as_it_is(archive, recording, options)
+        ) as recorder:
             for number, record in enumerate(records):
                 try:
                     recorder.append(**interaction_row(recorder.count, **record))

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import msgspec
 
 from replaypack.archive import Archive
-from replaypack.errors import ExportError, ImportFormatError, ReplaypackError, UsageError
+from replaypack.errors import ExportError, ImportFormatError, RecordingNotFoundError, ReplaypackError, UsageError
 from replaypack.recording import Recording
 from replaypack.tagged import load_json
 
@@ -28,12 +28,18 @@ _FORMATS = {
 }
 
 
-def as_it_is(options: dict[str, Any]) -> dict[str, Any]:
+def as_it_is(archive: Archive, name: str, options: dict[str, Any]) -> dict[str, Any]:
     """Options of the recorder of an import: what a file holds is not redacted unless that was asked for.
 
     A recording that is continued keeps its policy.
     """
-    return options if options.get("if_exists") == "append" else {"redact": None, **options}
+    if options.get("if_exists") == "append":
+        try:
+            with archive.open(name):
+                return options
+        except RecordingNotFoundError:
+            pass
+    return {"redact": None, **options}
 
 
 class Summary(msgspec.Struct, frozen=True):

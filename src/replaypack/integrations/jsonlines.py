@@ -81,7 +81,7 @@ class JsonLines:
                 options.setdefault("match", head.match)
                 options.setdefault("redact", RedactionPolicy.from_data(head.redaction))
                 reader.strict = True
-            with archive.recorder(recording, on_error="discard", **as_it_is(options)) as recorder:
+            with archive.recorder(recording, on_error="discard", **as_it_is(archive, recording, options)) as recorder:
                 before = recorder.count
                 if head is None:
                     reader.append(recorder, *first)

@@ -37,7 +37,9 @@ def load(
     """Record the entries of a file, in their order. ``miss_policy`` instead of the one in the file; ``options`` go to
     `Archive.recorder`. Raises `ReplayPersistenceError`, an `ImportFormatError`, before anything is recorded."""
     document = read(path, miss_policy=miss_policy)
-    record_entries(document.entries, archive, recording, miss_policy=document.miss_policy, **as_it_is(options))
+    record_entries(
+        document.entries, archive, recording, miss_policy=document.miss_policy, **as_it_is(archive, recording, options)
+    )
     notes = [f"left out, as a replay store has no place for it: {pointer}" for pointer in document.ignored]
     places = {(key.outer, key.rung) for key, _ in document.entries}
     if len(places) < len(document.entries):
