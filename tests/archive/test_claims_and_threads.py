@@ -231,8 +231,8 @@ def test_a_flush_and_a_seal_that_fail_leave_journals_that_can_be_recovered_at_on
     assert not list(state.rglob("*.rpj"))
 
 
-def test_journals_of_a_checkpoint_that_failed_are_released(state: Path) -> None:
-    """The packs are up, the manifest is not: those journals wait elsewhere than the others."""
+def after_a_failed_checkpoint() -> tuple[Failing, Archive, Recorder]:
+    """A recorder with two records: the packs of the first are up, the manifest is not."""
     storage = Failing()
     archive = Archive("", storage=storage)
     recorder = archive.recorder("run", flush_interval=None)
@@ -241,6 +241,12 @@ def test_journals_of_a_checkpoint_that_failed_are_released(state: Path) -> None:
     with pytest.warns(ReplaypackWarning), pytest.raises(PublishError):
         recorder.flush()
     recorder.append(kind="t", identity=2)
+    return storage, archive, recorder
+
+
+def test_journals_of_a_checkpoint_that_failed_are_released(state: Path) -> None:
+    """The packs are up, the manifest is not: those journals wait elsewhere than the others."""
+    storage, archive, recorder = after_a_failed_checkpoint()
     recorder.close()
     storage.fails.clear()
     [result] = recover(archive)
@@ -248,14 +254,7 @@ def test_journals_of_a_checkpoint_that_failed_are_released(state: Path) -> None:
 
 
 def test_a_conflict_leaves_no_journal(state: Path) -> None:
-    storage = Failing()
-    archive = Archive("", storage=storage)
-    recorder = archive.recorder("run", flush_interval=None)
-    recorder.append(kind="t", identity=1)
-    storage.fails["put recordings/run/00000001.open.json"] = DOWN
-    with pytest.warns(ReplaypackWarning), pytest.raises(PublishError):
-        recorder.flush()
-    recorder.append(kind="t", identity=2)
+    storage, _, recorder = after_a_failed_checkpoint()
     storage.put_new(revision_key("run", 2), storage.get(revision_key("run", 1)))
     with pytest.raises(ConflictError):
         recorder.seal()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from replaypack import Archive, ReplayedError, ReplayMismatch
+from replaypack import Archive, ReplayedError, ReplayMismatch, ReplaySession
 from replaypack.errors import JournalError
 from replaypack.replay.failures import describe, rebuild, register_error
 
@@ -219,32 +219,29 @@ def test_a_cancelled_task_is_interrupted(archive: Archive) -> None:
     assert [r.status for r in archive.open("run").records()] == ["interrupted"]
 
 
-def test_a_failure_to_record_is_raised_from_the_failure_of_the_call(
-    archive: Archive, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def full_disk(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> ReplaySession:
+    """A session that recorded a call, and can record no more."""
+
     def full(*_: object) -> None:
         raise JournalError("no space left")
 
     session = archive.session("run", "record")
     session.tool("t", {}, lambda: 1)
     monkeypatch.setattr("replaypack._write.journal.JournalFile.append", full)
+    return session
+
+
+def test_a_failure_to_record_is_raised_from_the_failure_of_the_call(full_disk: ReplaySession) -> None:
     with pytest.raises(JournalError) as caught:
-        session.tool("t", {}, raising(ValueError("v")))
+        full_disk.tool("t", {}, raising(ValueError("v")))
     assert isinstance(caught.value.__cause__, ValueError)
     assert "was made, but could not be recorded" in caught.value.__notes__[0]
 
 
-def test_an_interruption_is_not_hidden_by_a_failure_to_record(
-    archive: Archive, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
-        raise JournalError("no space left")
-
-    session = archive.session("run", "record")
-    session.tool("t", {}, lambda: 1)
-    monkeypatch.setattr("replaypack._write.journal.JournalFile.append", full)
+def test_an_interruption_is_not_hidden_by_a_failure_to_record(full_disk: ReplaySession) -> None:
     with pytest.raises(KeyboardInterrupt) as caught:
-        session.tool("t", {}, raising(KeyboardInterrupt()))
+        full_disk.tool("t", {}, raising(KeyboardInterrupt()))
     assert "no space left" in caught.value.__notes__[0]
 
 
