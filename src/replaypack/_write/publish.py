@@ -159,7 +159,7 @@ class Publisher:
         The same bytes give the same pack in every recording, so it may be there already. Returns for each frame
         (offset in the literal, raw bytes, digest, pack, location).
         """
-        builder = PackBuilder(None)
+        builder = PackBuilder(None, self.compressor.noted)
         frames = []
         for start in range(0, len(data), CUT):
             raw = data[start : start + CUT]
@@ -291,7 +291,7 @@ class Publisher:
 
     def _pages(self, raws: Sequence[bytes]) -> list[PageRef]:
         """Put pages that the manifest refers to directly in a pack of their own."""
-        builder = PackBuilder(self.origin)
+        builder = PackBuilder(self.origin, self.compressor.noted)
         placed = []
         for raw in raws:
             short = short_digest(raw)

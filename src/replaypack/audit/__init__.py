@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ._faults import FAULTS, LEVELS, Fault, Level, Progress
+from .compact import Compacted, Compaction, compact
 from .rekey import Rekeyed, rekey
 from .scan import Finding, scan
 from .verify import verify_archive, verify_recording, verify_revisions
@@ -10,11 +11,14 @@ from .verify import verify_archive, verify_recording, verify_revisions
 __all__ = [
     "FAULTS",
     "LEVELS",
+    "Compacted",
+    "Compaction",
     "Fault",
     "Finding",
     "Level",
     "Progress",
     "Rekeyed",
+    "compact",
     "rekey",
     "scan",
     "verify_archive",

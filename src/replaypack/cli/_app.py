@@ -18,7 +18,7 @@ from typer.core import TyperGroup
 from replaypack import __version__
 from replaypack.errors import ReplaypackError
 
-from . import cat, explain, interchange, log, ls, recover, rekey, rm, scan, show, verify
+from . import cat, compact, explain, interchange, log, ls, recover, rekey, rm, scan, show, verify
 from ._output import error_object, exit_code, print_error, silence
 from ._text import dump_json, escape
 
@@ -90,6 +90,7 @@ app.command("import")(interchange.import_)
 app.command("export")(interchange.export)
 app.command("recover")(recover.recover)
 app.command("rekey")(rekey.rekey)
+app.command("compact")(compact.compact)
 app.command("rm")(rm.rm)
 
 
