@@ -6,6 +6,7 @@ import base64
 import struct
 from typing import Any
 
+import build_audit
 import build_match
 import msgspec
 from build_archive import DROP, build, manifest_with
@@ -588,4 +589,6 @@ def vectors() -> dict[str, Vector]:
         "names/names": names(),
         "names/locators": locators(),
         "archive/archive": archive(),
+        "proofs/proofs": build_audit.refused_proofs(),
+        "signatures/signatures": build_audit.refused_signatures(),
     }

@@ -145,8 +145,7 @@ def pattern(data: bytes) -> None:
 def text_json(data: bytes) -> object:
     try:
         return load_json(data)
-    except ValueError as error:  # what it says it raises
-        assert str(error)
+    except ValueError:  # what it says it raises
         return None
 
 
@@ -252,5 +251,5 @@ def run(name: str, data: bytes) -> None:
     try:
         DECODERS[name][0](data)
     except ReplaypackError as error:
-        assert error.code
-        assert error.message
+        if not error.code or not error.message:
+            raise

@@ -18,7 +18,7 @@ from typer.core import TyperGroup
 from replaypack import __version__
 from replaypack.errors import ReplaypackError
 
-from . import cat, catalog, explain, interchange, log, ls, recover, rekey, rm, scan, show, verify
+from . import cat, catalog, explain, interchange, log, ls, prove, recover, rekey, rm, scan, show, sign, verify
 from ._output import error_object, exit_code, print_error, silence
 from ._text import dump_json, escape
 
@@ -83,6 +83,10 @@ app.command("ls")(ls.ls)
 app.command("show")(show.show)
 app.command("cat")(cat.cat)
 app.command("verify")(verify.verify)
+app.command("sign")(sign.sign)
+app.command("keygen")(sign.keygen)
+app.command("prove")(prove.prove)
+app.command("check-proof")(prove.check_proof)
 app.command("scan")(scan.scan)
 app.command("log")(log.log)
 app.command("explain")(explain.explain)
