@@ -18,7 +18,7 @@ from typer.core import TyperGroup
 from replaypack import __version__
 from replaypack.errors import ReplaypackError
 
-from . import cat, explain, interchange, log, ls, recover, rekey, rm, scan, show, verify
+from . import cat, diff, explain, interchange, log, ls, recover, rekey, rm, scan, show, stats, verify
 from ._output import error_object, exit_code, print_error, silence
 from ._text import dump_json, escape
 
@@ -84,6 +84,8 @@ app.command("show")(show.show)
 app.command("cat")(cat.cat)
 app.command("verify")(verify.verify)
 app.command("scan")(scan.scan)
+app.command("diff")(diff.diff)
+app.command("stats")(stats.stats)
 app.command("log")(log.log)
 app.command("explain")(explain.explain)
 app.command("import")(interchange.import_)
