@@ -6,6 +6,7 @@ from replaypack.format.proof import MAX_PROOF, Proof, check_payload, check_proof
 
 from ._faults import FAULTS, LEVELS, Fault, Level, Progress
 from .catalog import Cataloged, write_catalog
+from .diff import Diff, assert_same, diff
 from .prove import prove
 from .rekey import Rekeyed, rekey
 from .scan import Finding, scan
@@ -20,6 +21,7 @@ from .sign import (
     sign,
     signatures,
 )
+from .stats import ArchiveStats, RecordingStats, stats, stats_archive
 from .verify import verify_archive, verify_recording, verify_revisions
 
 __all__ = [
@@ -27,6 +29,8 @@ __all__ = [
     "LEVELS",
     "Cataloged",
     "MAX_PROOF",
+    "ArchiveStats",
+    "Diff",
     "Fault",
     "Finding",
     "Level",
@@ -47,6 +51,11 @@ __all__ = [
     "scan",
     "sign",
     "signatures",
+    "RecordingStats",
+    "assert_same",
+    "diff",
+    "stats",
+    "stats_archive",
     "verify_archive",
     "verify_recording",
     "verify_revisions",

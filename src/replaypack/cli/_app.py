@@ -18,7 +18,24 @@ from typer.core import TyperGroup
 from replaypack import __version__
 from replaypack.errors import ReplaypackError
 
-from . import cat, catalog, explain, interchange, log, ls, prove, recover, rekey, rm, scan, show, sign, verify
+from . import (
+    cat,
+    catalog,
+    diff,
+    explain,
+    interchange,
+    log,
+    ls,
+    prove,
+    recover,
+    rekey,
+    rm,
+    scan,
+    show,
+    sign,
+    stats,
+    verify,
+)
 from ._output import error_object, exit_code, print_error, silence
 from ._text import dump_json, escape
 
@@ -88,6 +105,8 @@ app.command("keygen")(sign.keygen)
 app.command("prove")(prove.prove)
 app.command("check-proof")(prove.check_proof)
 app.command("scan")(scan.scan)
+app.command("diff")(diff.diff)
+app.command("stats")(stats.stats)
 app.command("log")(log.log)
 app.command("explain")(explain.explain)
 app.command("import")(interchange.import_)
