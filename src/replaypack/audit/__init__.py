@@ -7,6 +7,7 @@ from replaypack.format.proof import MAX_PROOF, Proof, check_payload, check_proof
 from ._faults import FAULTS, LEVELS, Fault, Level, Progress
 from .catalog import Cataloged, write_catalog
 from .diff import Diff, assert_same, diff
+from .gc import Amount, Collected, Unreadable, gc
 from .prove import prove
 from .rekey import Rekeyed, rekey
 from .scan import Finding, scan
@@ -31,6 +32,8 @@ __all__ = [
     "MAX_PROOF",
     "ArchiveStats",
     "Diff",
+    "Amount",
+    "Collected",
     "Fault",
     "Finding",
     "Level",
@@ -47,6 +50,8 @@ __all__ = [
     "load_public_key",
     "new_key",
     "prove",
+    "Unreadable",
+    "gc",
     "rekey",
     "scan",
     "sign",

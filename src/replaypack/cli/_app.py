@@ -23,6 +23,7 @@ from . import (
     catalog,
     diff,
     explain,
+    gc,
     interchange,
     log,
     ls,
@@ -115,6 +116,7 @@ app.command("recover")(recover.recover)
 app.command("rekey")(rekey.rekey)
 app.command("rm")(rm.rm)
 app.command("catalog")(catalog.catalog)
+app.command("gc")(gc.gc)
 
 
 def run(arguments: list[str]) -> int:
