@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ._faults import FAULTS, LEVELS, Fault, Level, Progress
+from .catalog import Cataloged, write_catalog
 from .rekey import Rekeyed, rekey
 from .scan import Finding, scan
 from .verify import verify_archive, verify_recording, verify_revisions
@@ -10,6 +11,7 @@ from .verify import verify_archive, verify_recording, verify_revisions
 __all__ = [
     "FAULTS",
     "LEVELS",
+    "Cataloged",
     "Fault",
     "Finding",
     "Level",
@@ -20,4 +22,5 @@ __all__ = [
     "verify_archive",
     "verify_recording",
     "verify_revisions",
+    "write_catalog",
 ]

@@ -39,8 +39,6 @@ class Pages:
 
     def __init__(self, index: Index, packs: PackChecker) -> None:
         self.index = index
-        #: Whether offsets of the literals may be covered by no frame.
-        self.gaps = bool(index.purged or index.withheld)
         self._packs = packs
         self.faults: list[Fault] = []
         self._bad_roots: set[tuple[int, str]] = set()
@@ -146,7 +144,8 @@ def check_tables(
         ends = yield from _literals(number, segment, pages, packs, ends)
     storage = manifest.storage
     for what, end, told in zip(_SPACES, ends, (storage.literals, storage.inlines), strict=True):
-        if end is not None and end != told and not (what == _SPACES[0] and end < told and pages.gaps):
+        # Literals that no recipe names may be left out; inline responses are never.
+        if end is not None and (end > told or (end < told and what == _SPACES[1])):
             yield fault("literals.gap", what, f"the tables end at byte {end}, the manifest names {told}")
     progress(len(segments), len(segments))
 
@@ -268,8 +267,7 @@ def _literals(
         first = item.first - INLINE_SPACE if inline else item.first
         what = f"frame of {_SPACES[inline]} from byte {first}"
         end = expected[inline]
-        # Literals that nothing needs any more, or that a copy left out, may be missing.
-        if end is not None and first != end and (inline or first < end or not pages.gaps):
+        if end is not None and (first < end or (first > end and inline)):
             yield fault("literals.gap", _SPACES[inline], f"byte {first} follows byte {end - 1}")
         if item.items > item.raw or not item.items:
             yield fault("literals.gap", _SPACES[inline], f"{what} has {item.raw} bytes and says {item.items}")

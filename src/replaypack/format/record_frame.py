@@ -255,6 +255,18 @@ class RecordFrame:
                 own.append(ranges)
             self._walked.append(own)
 
+    def written_ranges(self) -> Iterator[Range]:
+        """Yield every range that the recipes of all records write down. Runs only repeat others of them."""
+        pos, end = self._recipes, self._inlines
+        recipes = self.raw[pos:end]
+        cursor = parts = 0
+        while cursor < len(recipes):
+            ops, cursor = parse_ops(recipes, cursor, where=self.where)
+            parts += len(ops)
+            if parts > MAX_FRAME_PARTS:
+                raise FormatError("a frame has more parts of recipes than one may", where=self.where)
+            yield from (op for op in ops if isinstance(op, Range))
+
     @property
     def weight(self) -> int:
         """About how many bytes it takes, with the recipes resolved so far."""
