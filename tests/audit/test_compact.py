@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import importlib
 import random
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,23 @@ import pytest
 import replaypack
 from replaypack import Archive
 from replaypack.audit import compact
-from replaypack.errors import ConflictError, FormatError, RecordingNotFoundError, StorageError, UsageError
+from replaypack.errors import (
+    ConflictError,
+    FormatError,
+    PurgedError,
+    RecordingNotFoundError,
+    StorageError,
+    UsageError,
+    WithheldError,
+)
 from replaypack.format.names import pack_key_of
 from replaypack.format.pack import HEADER, check_header
 from replaypack.storage import MemoryStorage
 
 from .conftest import fill
 from .support import NAME, faults, flip, packs
+
+PARTIAL = Path(__file__).parents[2] / "spec" / "vectors" / "valid" / "archive" / "partial"
 
 
 def words(rng: random.Random, size: int) -> str:
@@ -191,8 +202,10 @@ def test_appends_and_large_blobs_of_several_recordings(tmp_path: Path) -> None:
 def test_several_frames_and_packs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With small limits: recordings that fill frames and packs of their own, and use those of others."""
     module = importlib.import_module("replaypack.audit.compact")  # the package has the function under that name
-    for name, size in (("GROUP", 20_000), ("RECORD_FRAME", 3000), ("PACK_TARGET", 60_000), ("_WAITING", 20_000)):
-        monkeypatch.setattr(module, name, size)
+    monkeypatch.setattr(module, "GROUP", 20_000)
+    for name, size in (("RECORD_FRAME", 3000), ("PACK_TARGET", 60_000), ("_WAITING", 20_000)):
+        monkeypatch.setattr(f"replaypack.audit._compacting.{name}", size)
+    monkeypatch.setattr(module, "PACK_TARGET", 60_000)
     monkeypatch.setattr("replaypack._write.shared.LITERAL_FRAME", 30_000)
     archive = Archive(tmp_path)
     for number in range(6):
@@ -264,6 +277,39 @@ def test_another_writer_first(tmp_path: Path) -> None:
     assert compact(archive).recordings[0].outcome == "compacted"
     assert len(facts(archive.open("r"))) == 13
     assert list(archive.verify(level="full")) == []
+
+
+def test_what_was_purged_or_is_withheld_stays_so(tmp_path: Path) -> None:
+    path = Path(shutil.copytree(PARTIAL, tmp_path / "archive"))
+    archive = Archive(path)
+
+    def seen(name: str) -> list[Any]:
+        found: list[Any] = []
+        recording = archive.open(name)
+        for seq in range(len(recording)):
+            try:
+                record = recording.record(seq)
+                roles = [role for role in ("request", "identity", "response") if role not in record.withheld]
+                found.append((record.row, [record.blob_bytes(role) for role in roles]))
+                found += [recording.lookup_digest(record.key, scope=record.scope, nth=0) is not None]
+            except (PurgedError, WithheldError) as error:
+                found.append(error.message.partition(" was ")[2])
+        return found
+
+    names = list(archive.recordings())
+    known = {name: (seen(name), archive.open(name).content_digest) for name in names}
+    faults_before = [fault.code for fault in archive.verify(level="full")]
+    done = compact(archive)
+    assert {item.outcome for item in done.recordings} == {"compacted"}, done
+    assert {name: (seen(name), archive.open(name).content_digest) for name in names} == known
+    for name in names:
+        old, new = archive.open(name, 3).manifest.storage, archive.open(name).manifest.storage
+        assert (new.tombstones, new.withheld, new.cause) == (old.tombstones, old.withheld, "compact")
+    assert [fault.code for fault in archive.verify(level="full")] == faults_before
+    # And once more, of what it made.
+    assert {item.outcome for item in compact(archive, again=True).recordings} == {"compacted"}
+    assert {name: (seen(name), archive.open(name).content_digest) for name in names} == known
+    assert [fault.code for fault in archive.verify(level="full")] == faults_before
 
 
 class Failing(MemoryStorage):
