@@ -75,6 +75,7 @@ def empty_manifest(**changes: Any) -> Manifest:
         "merkle_edge": [],
         "tombstones": [],
         "withheld": [],
+        "source": None,
     }
     content |= {name: value for name, value in changes.items() if name in content}
     storage |= {name: value for name, value in changes.items() if name in storage}

@@ -286,6 +286,7 @@ class Publisher:
             merkle_edge=[node.hex() for node in tree.edge],
             tombstones=[],
             withheld=[],
+            source=None,
         )
         return encode_manifest(content, storage)
 
