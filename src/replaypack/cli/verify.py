@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from replaypack.errors import FormatError, UsageError
+from replaypack.errors import ArchiveError, FormatError, UsageError
 
 from ._common import JsonFlag, OptionList, archive_at, located
 from ._output import Output
 from ._progress import progress_bar
-from ._text import counted
+from ._text import counted, missing
 
 if TYPE_CHECKING:
     from replaypack import Archive
@@ -53,6 +53,7 @@ def verify(
         if name is not None and (expect_digest or expect_manifest):
             archive.open(name, revision, expect_digest=expect_digest, expect_manifest=expect_manifest)
         found: list[Fault] = []
+        purged, withheld = _not_there(archive, names, revision)
         with progress_bar(json) as report:
             if name is not None and revision is not None:
                 faults = _one(archive, name, revision, level, report)
@@ -69,14 +70,31 @@ def verify(
                 "level": level,
                 "recordings": len(names),
                 "sound": not found,
+                "purged": purged,
+                "withheld": withheld,
                 "faults": [fault._asdict() for fault in found],
             }
         )
     else:
         count, number = counted(len(names), "recording"), counted(len(found), "fault")
-        output.line(f"{number} in {count} (level {level})" if found else f"sound: {count} (level {level})")
+        gone = missing(purged, withheld)
+        output.line(f"{number} in {count} (level {level}){gone}" if found else f"sound: {count} (level {level}){gone}")
     if found:
         raise typer.Exit(1)
+
+
+def _not_there(archive: Archive, names: list[str], revision: int | None) -> tuple[int, list[str]]:
+    """How many records are purged, and which roles are withheld, by the manifests that can be read."""
+    purged = 0
+    withheld: set[str] = set()
+    for name in names:
+        try:
+            manifest = archive.manifests.find(name, revision, fresh=False)
+        except (ArchiveError, FormatError):
+            continue  # verify says why
+        purged += manifest.purged
+        withheld.update(manifest.storage.withheld)
+    return purged, sorted(withheld)
 
 
 def _one(
