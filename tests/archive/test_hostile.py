@@ -182,7 +182,8 @@ class Forge:
                 revision=1, checkpoint=0, cause="seal", claim=None, writer="0" * 16, created=TIME, previous=None,
                 packs=[PackRef(digest(data).hex(), len(data))], pack_pages=[], segments=[Segment(**members)],
                 literals=max([e.first + e.items for e in literals if e.first < INLINE_SPACE], default=0),
-                inlines=inlines, merkle_edge=[node.hex() for node in tree.edge], tombstones=[], withheld=[], source=None,
+                inlines=inlines, merkle_edge=[node.hex() for node in tree.edge], tombstones=[], withheld=[],
+                source=None,
             ),
         )  # fmt: skip
         manifest = encode_manifest(

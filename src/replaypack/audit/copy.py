@@ -20,7 +20,7 @@ import msgspec
 from replaypack._arguments import check_number
 from replaypack._read.references import packs_of
 from replaypack._write.claim import mark, refuse_case_twin, refuse_claimed
-from replaypack._write.publish import Publisher, now_rfc3339, progress_of
+from replaypack._write.publish import Publisher, now_rfc3339, progress_of, write_latest
 from replaypack._write.rewrite import Fate, LiteralFate, rewrite
 from replaypack.errors import (
     AccessDeniedError,
@@ -36,7 +36,7 @@ from replaypack.errors import (
 from replaypack.format.digests import digest
 from replaypack.format.manifest import Manifest, PackRef, Source, encode_manifest
 from replaypack.format.manifest import Storage as StorageSection
-from replaypack.format.names import MARKER, check_name, pack_key_of, revision_key
+from replaypack.format.names import MARKER, check_name, latest_key, pack_key_of, revision_key
 from replaypack.format.table import FrameEntry
 from replaypack.recording import Recording
 from replaypack.recover import finish_leftover
@@ -441,6 +441,8 @@ class _Copier:
         if plan.action == "copy":
             with self._open(plan) as recording:
                 revision = self._one(plan, recording)
+        elif revision is not None:
+            self._point(plan.to, revision)
         return CopiedRecording(
             plan.to,
             plan.name,
@@ -591,8 +593,17 @@ class _Copier:
                 f"another writer committed revision {number} of {self._target.url}#{plan.to} first",
                 hint="copy again: what has arrived is not sent twice",
             ) from None
-        _Publisher(self._transfer, plan, source, self._policy).write_latest(plan.to, manifest)
+        write_latest(self._target.storage, plan.to, manifest)
         return manifest
+
+    def _point(self, name: str, revision: int) -> None:
+        """Write ``latest.json`` where it is behind what is there: an earlier run may have ended before it did."""
+        try:
+            latest = self._target.manifests.get(latest_key(name))
+        except FormatError:
+            latest = None
+        if latest is None or latest.storage.revision < revision:
+            write_latest(self._target.storage, name, self._target.manifests.find(name, revision, fresh=False))
 
     # Signatures
 

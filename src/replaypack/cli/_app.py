@@ -18,7 +18,7 @@ from typer.core import TyperGroup
 from replaypack import __version__
 from replaypack.errors import ReplaypackError
 
-from . import cat, catalog, explain, interchange, log, ls, recover, rekey, rm, scan, show, verify
+from . import cat, catalog, copy, explain, interchange, log, ls, recover, rekey, rm, scan, show, verify
 from ._output import error_object, exit_code, print_error, silence
 from ._text import dump_json, escape
 
@@ -92,6 +92,7 @@ app.command("recover")(recover.recover)
 app.command("rekey")(rekey.rekey)
 app.command("rm")(rm.rm)
 app.command("catalog")(catalog.catalog)
+app.command("copy")(copy.copy)
 
 
 def run(arguments: list[str]) -> int:
