@@ -6,6 +6,7 @@ import base64
 import struct
 from typing import Any
 
+import build_audit
 import build_match
 import build_partial
 import msgspec
@@ -655,4 +656,6 @@ def vectors() -> dict[str, Vector]:
         "names/names": names(),
         "names/locators": locators(),
         "archive/archive": archive(),
+        "proofs/proofs": build_audit.refused_proofs(),
+        "signatures/signatures": build_audit.refused_signatures(),
     }

@@ -69,6 +69,6 @@ def dump(recording: Recording, path: Path, *, miss_policy: MissPolicy | None = N
     if others := len(recording) - recording.count(KIND):
         notes.append(f"{counted(others, 'record')} of other kinds left out: no entries of a replay store")
     # Of those that were purged nothing says whether they were entries.
-    if not notes and (overwritten := recording.count(KIND) - count):
+    if not recording.manifest.purged and (overwritten := recording.count(KIND) - count):
         notes.append(f"{overwritten} entries were overwritten by later ones and were left out")
     return Summary(name, count, tuple(notes))
