@@ -21,6 +21,7 @@ from replaypack._arguments import check_number
 from replaypack._read.references import packs_of
 from replaypack._write.claim import mark, refuse_case_twin, refuse_claimed
 from replaypack._write.publish import Publisher, now_rfc3339, progress_of, write_latest
+from replaypack._write.reuse import read_marks, renamed
 from replaypack._write.rewrite import Fate, LiteralFate, rewrite
 from replaypack.errors import (
     AccessDeniedError,
@@ -36,7 +37,8 @@ from replaypack.errors import (
 from replaypack.format.digests import digest
 from replaypack.format.manifest import Manifest, PackRef, Source, encode_manifest
 from replaypack.format.manifest import Storage as StorageSection
-from replaypack.format.names import MARKER, check_name, latest_key, pack_key_of, revision_key
+from replaypack.format.marks import Marks
+from replaypack.format.names import MARKER, check_name, latest_key, pack_key_of, revision_key, signature_parts
 from replaypack.format.table import FrameEntry
 from replaypack.recording import Recording
 from replaypack.recover import finish_leftover
@@ -300,7 +302,7 @@ class _Publisher(Publisher):
             transfer.target,
             plan.to,
             # The same again in a second run: it makes the same packs.
-            writer=digest(b"writer" + seed)[:8],
+            writer=renamed(digest(b"writer" + seed)[:8], transfer.target),
             mode="replace",
             template=manifest.content,
             base=None,
@@ -345,6 +347,8 @@ class _Copier:
         moving = [plan for plan in self._plans if plan.action == "copy"]
         storage = self._target.storage
         new = bool(moving) and self._mark()
+        # Read before anything is looked for: what is not marked now stays for a whole grace period.
+        self._marks = read_marks(storage) if moving and not new else Marks()
         with Transfer(self._source.storage, storage, jobs=self._jobs, new=new, moved=self._moved) as transfer:
             self._transfer = transfer
             for _ in self._each(self._look, moving):
@@ -419,8 +423,9 @@ class _Copier:
             with self._lock:
                 for ref in refs:
                     if ref.digest not in self._missing:
-                        self._missing[ref.digest] = ref.digest in missing
-                        self._total += ref.size if ref.digest in missing else 0
+                        # What a collector has marked may go at any moment, and what is sent under its name too.
+                        self._missing[ref.digest] = ref.digest in missing or self._doomed(ref.digest)
+                        self._total += ref.size if self._missing[ref.digest] else 0
             # Where bytes are withheld, packs that are there may have them too.
             asked = refs if self._policy == RESPONSES_ONLY else [ref for ref in refs if self._missing[ref.digest]]
             if asked:
@@ -481,7 +486,7 @@ class _Copier:
         """Send the packs of a recording; return where its bytes lie then, and the packs that were there."""
         whole = self._policy == WHOLE
         missing = {name for name in refs if self._missing[name]}
-        split = {name for name in (missing if whole else refs) if not self._belonging.whole(name)}
+        split = {name for name in (missing if whole else refs) if not self._belonging.whole(name) or self._doomed(name)}
         if not split:
             sent = [self._transfer.send(refs[name]) for name in refs if name in missing]
             for future in sent:
@@ -559,6 +564,9 @@ class _Copier:
             section, tombstones=manifest.storage.tombstones, withheld=manifest.storage.withheld
         )
 
+    def _doomed(self, name: str) -> bool:
+        return self._marks.has(pack_key_of(name))
+
     def _note_reused(self, refs: dict[str, PackRef], missing: Collection[str]) -> list[PackRef]:
         relied = [ref for name, ref in refs.items() if name not in missing]
         with self._lock:
@@ -610,13 +618,12 @@ class _Copier:
     def _sign(self, plan: _Plan) -> tuple[int, str | None]:
         """Copy the signatures of the content that is copied; return how many, and what was in the way."""
         storage, target = self._source.storage, self._target.storage
-        prefix = f"recordings/{plan.name}/{plan.content_digest}."
         try:
-            keys = [info.key for info in storage.list(prefix)]
+            keys = [info.key for info in storage.list(f"recordings/{plan.name}/{plan.content_digest}.")]
         except (StorageUnsupportedError, AccessDeniedError):
             return 0, f"{storage.url} cannot be listed: signatures were not looked for"
         copied, note = 0, None
-        for key in sorted(key for key in keys if key.endswith(".dsse.json") and "/" not in key[len(prefix) :]):
+        for key in sorted(key for key in keys if signature_parts(plan.name, key) is not None):
             to = f"recordings/{plan.to}/{key.rpartition('/')[2]}"
             if _same(storage, target, key, to):
                 continue
