@@ -6,6 +6,7 @@ from replaypack.format.proof import MAX_PROOF, Proof, check_payload, check_proof
 
 from ._faults import FAULTS, LEVELS, Fault, Level, Progress
 from .catalog import Cataloged, write_catalog
+from .copy import Copied, CopiedRecording, copy
 from .diff import Diff, assert_same, diff
 from .gc import Amount, Collected, Unreadable, gc
 from .prove import prove
@@ -34,6 +35,8 @@ __all__ = [
     "Diff",
     "Amount",
     "Collected",
+    "Copied",
+    "CopiedRecording",
     "Fault",
     "Finding",
     "Level",
@@ -52,6 +55,7 @@ __all__ = [
     "prove",
     "Unreadable",
     "gc",
+    "copy",
     "rekey",
     "scan",
     "sign",

@@ -21,6 +21,7 @@ from replaypack.errors import ReplaypackError
 from . import (
     cat,
     catalog,
+    copy,
     diff,
     explain,
     gc,
@@ -117,6 +118,7 @@ app.command("rekey")(rekey.rekey)
 app.command("rm")(rm.rm)
 app.command("catalog")(catalog.catalog)
 app.command("gc")(gc.gc)
+app.command("copy")(copy.copy)
 
 
 def run(arguments: list[str]) -> int:
