@@ -25,8 +25,12 @@ from .sign import (
 )
 from .stats import ArchiveStats, RecordingStats, stats, stats_archive
 from .verify import verify_archive, verify_recording, verify_revisions
+from .zips import Wanted, Zipped, zip_recordings
 
 __all__ = [
+    "Wanted",
+    "Zipped",
+    "zip_recordings",
     "FAULTS",
     "LEVELS",
     "Cataloged",

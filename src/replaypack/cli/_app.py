@@ -37,6 +37,7 @@ from . import (
     sign,
     stats,
     verify,
+    zip,
 )
 from ._output import error_object, exit_code, print_error, silence
 from ._text import dump_json, escape
@@ -119,6 +120,8 @@ app.command("rm")(rm.rm)
 app.command("catalog")(catalog.catalog)
 app.command("copy")(copy.copy)
 app.command("gc")(gc.gc)
+app.command("zip")(zip.zip_)
+app.command("unzip")(zip.unzip)
 
 
 def run(arguments: list[str]) -> int:

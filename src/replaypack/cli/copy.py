@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from replaypack.errors import UsageError
 
 from ._common import JsonFlag, OptionList, archive_at, located
+from ._copied import document, show
 from ._output import Output
 from ._progress import bytes_bar
-from ._text import counted, human_size
-
-if TYPE_CHECKING:
-    from replaypack.audit import CopiedRecording
 
 
 def copy(
@@ -78,27 +75,8 @@ def copy(
             progress=report,
         )
     if json:
-        summary: dict[str, Any] = {name: value for name, value in done._asdict().items() if name != "recordings"}
-        output.document({"recordings": [found._asdict() for found in done.recordings], **summary})
+        output.document(document(done))
     else:
-        for found in done.recordings:
-            output.line(_line(found))
-        anew = f", {done.repacked} of them packed anew" if done.repacked else ""
-        reused = (
-            f"; {counted(done.reused, 'pack')} ({human_size(done.reused_bytes)}) there already" if done.reused else ""
-        )
-        output.line(f"{counted(done.packs, 'pack')} ({human_size(done.bytes)}) sent{anew}{reused}")
+        show(output, done)
     if any(found.state == "left out" for found in done.recordings):
         raise typer.Exit(1)
-
-
-def _line(found: CopiedRecording) -> str:
-    of = f" (from {found.from_name})" if found.from_name != found.name else ""
-    name = f"{found.name}@{found.revision}" if found.revision is not None else found.name
-    what = {
-        "copied": f"copied, {counted(found.records, 'record')}",
-        "there": "there already",
-        "left out": "left out",
-    }[found.state]
-    signed = f", {counted(found.signatures, 'signature')}" if found.signatures else ""
-    return f"{name}{of}: {what}{signed}" + (f" ({found.note})" if found.note else "")
