@@ -144,6 +144,9 @@ class LocalStorage(Storage):
         with self._translated("list", prefix):
             return iter(list(self._walk(prefix.rpartition("/")[0], prefix)))
 
+    def keeps_deleted(self) -> str | None:
+        return None  # what snapshots and backups of the disk hold, the disk does not say
+
     # -- below the protocol ---------------------------------------------------------------------------
 
     def _path(self, key: str) -> Path:
