@@ -10,6 +10,7 @@ from .copy import Copied, CopiedRecording, copy
 from .diff import Diff, assert_same, diff
 from .gc import Amount, Collected, Unreadable, gc
 from .prove import prove
+from .purge import Purged, purge
 from .rekey import Rekeyed, rekey
 from .scan import Finding, scan
 from .sign import (
@@ -60,6 +61,8 @@ __all__ = [
     "prove",
     "Unreadable",
     "gc",
+    "Purged",
+    "purge",
     "rekey",
     "scan",
     "sign",
