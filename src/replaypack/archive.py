@@ -304,8 +304,9 @@ class Archive:
             seed=seed,
             redactor=redactor,
         )
+        reused = {external.pack.digest: external.pack for external in seed.external}
         try:
-            publisher.previous = claim(publisher, newest).digest
+            publisher.previous = claim(publisher, newest, list(reused.values())).digest
         except BaseException:
             recorder._abandon()
             raise
