@@ -179,7 +179,7 @@ class Publisher:
             if not read_marks(self.storage).has(pack_key_of(ref.digest)) and self._has(ref, pack):
                 self.reused.add(ref, pack)
                 break
-            cut -= 3  # other frames make another pack, which nobody has marked
+            cut = min(cut, len(data)) - 3  # other frames make another pack, which nobody has marked
         return [(start, raw, short, ref, at) for start, raw, short, at in frames]
 
     def _large_pack(self, data: bytes, cut: int) -> tuple[PackRef, bytes, list[tuple[int, int, bytes, Location]]]:
