@@ -17,6 +17,7 @@ from ._read.cache import Cache
 from ._read.index import Index
 from ._read.manifests import Manifests
 from ._read.packs import PackReader
+from ._read.renewal import renewed
 from ._threads import in_thread
 from ._write.base import Seed, seed_from
 from ._write.claim import claim, refuse_case_twin, refuse_claimed
@@ -144,11 +145,17 @@ class Archive:
         refresh: Callable[[], Manifest] | None = None
         if revision is None:
             refresh = lambda: self.manifests.find(name, None, fresh=True)  # noqa: E731
+
+        def renewal(old: Manifest, error: ObjectMissingError) -> Manifest:
+            return renewed(self.manifests, name, old, error, grows=revision is None and expect_digest is None)
+
         return Recording(
             self.storage,
             name,
             manifest,
             refresh=refresh,
+            # Who asks for a manifest by its digest gets no other.
+            renewal=renewal if expect_manifest is None else None,
             cache_bytes=cache_bytes,
             match=policy,
             secrets=secrets,

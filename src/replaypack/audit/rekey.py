@@ -224,7 +224,7 @@ class _Writer:
 
     def _key(self, found: Found) -> bytes:
         source = self._source
-        key = new_key(Record(source, found), source.manifest.match, self._policy, where=source.locator)
+        key = new_key(Record(source, found, source.index), source.manifest.match, self._policy, where=source.locator)
         if key is None:
             self.kept += 1
             return found.row.key
