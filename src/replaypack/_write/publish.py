@@ -30,6 +30,7 @@ from replaypack.format.manifest import (
     Segment,
     State,
     TableRef,
+    Tombstone,
     encode_manifest,
     encode_pack_page,
     parse_manifest,
@@ -124,6 +125,7 @@ class Publisher:
         self.origin = Origin(bytes.fromhex(template.id), packs_by or writer, name)
         self.checkpoint = 0
         self.published = base.content.records if base is not None else 0
+        self.tombstones: list[Tombstone] = base.storage.tombstones if base is not None else []
         self._lost = False
         self.lives: list[Live] = _base_lives(base, base_packs) if base is not None else []
         self.uploaded = 0
@@ -328,7 +330,7 @@ class Publisher:
             literals=progress.literals,
             inlines=progress.inlines,
             merkle_edge=[node.hex() for node in tree.edge],
-            tombstones=[],
+            tombstones=self.tombstones,
             withheld=[],
         )
         return encode_manifest(content, storage)
