@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from replaypack.format.catalog import CATALOG
 from replaypack.format.digests import digest, short_digest
 from replaypack.format.frame import decompress
 from replaypack.format.manifest import parse_manifest, read_root
+from replaypack.format.marks import parse_marks
 from replaypack.format.merkle import MerkleTree, leaf_hash
 from replaypack.format.names import check_name, pack_key_of, parse_locator
 from replaypack.format.pack import parse_pack
@@ -245,6 +247,18 @@ def catalog_line_of_tiny(claim: Claim) -> None:
     assert json.loads(claim["is"])["name"] == claim["catalog_line_of_tiny"]
 
 
+def marks_of(claim: Claim) -> None:
+    """What ``gc.json`` marks, since when; null where it is none."""
+    marks = parse_marks(claim["marks_of"].encode())
+    assert marks.sound == (claim["since"] is not None)
+
+    def seconds(time: str) -> float:
+        return datetime.fromisoformat(time.replace("Z", "+00:00")).timestamp()
+
+    expected = {key: seconds(time) for key, time in (claim["since"] or {}).items()}
+    assert marks.resolved(seconds(claim["written"])) == expected
+
+
 CLAIMS = (
     base64_of,
     catalog_line_of_tiny,
@@ -252,6 +266,7 @@ CLAIMS = (
     discriminator_of,
     key_by_policy,
     locator_of,
+    marks_of,
     lookup_in_tiny,
     redact,
     sensitive,

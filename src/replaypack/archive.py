@@ -17,6 +17,7 @@ from ._read.cache import Cache
 from ._read.index import Index
 from ._read.manifests import Manifests
 from ._read.packs import PackReader
+from ._read.renewal import renewed
 from ._threads import in_thread
 from ._write.base import Seed, seed_from
 from ._write.claim import claim, refuse_case_twin, refuse_claimed
@@ -145,11 +146,17 @@ class Archive:
         refresh: Callable[[], Manifest] | None = None
         if revision is None:
             refresh = lambda: self.manifests.find(name, None, fresh=True)  # noqa: E731
+
+        def renewal(old: Manifest, error: ObjectMissingError) -> Manifest:
+            return renewed(self.manifests, name, old, error, grows=revision is None and expect_digest is None)
+
         return Recording(
             self.storage,
             name,
             manifest,
             refresh=refresh,
+            # Who asks for a manifest by its digest gets no other.
+            renewal=renewal if expect_manifest is None else None,
             cache_bytes=cache_bytes,
             match=policy,
             secrets=secrets,
@@ -311,8 +318,9 @@ class Archive:
             seed=seed,
             redactor=redactor,
         )
+        reused = {external.pack.digest: external.pack for external in seed.external}
         try:
-            publisher.previous = claim(publisher, newest).digest
+            publisher.previous = claim(publisher, newest, list(reused.values())).digest
         except BaseException:
             recorder._abandon()
             raise
