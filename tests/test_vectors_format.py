@@ -19,6 +19,7 @@ from replaypack.canonical import canonical_json
 from replaypack.errors import FormatError, ReplaypackError
 from replaypack.format import names
 from replaypack.format.base64 import decode_base64, encode_base64
+from replaypack.format.catalog import parse_catalog
 from replaypack.format.digests import digest, short_digest
 from replaypack.format.dsse import key_id, pae, parse_envelope, parse_statement, statement_of
 from replaypack.format.frame import decompress
@@ -213,6 +214,13 @@ def test_journals(case: dict[str, Any]) -> None:
     ] == case["records"]
 
 
+@pytest.mark.parametrize("case", cases("valid", "catalog"))
+def test_catalogs(case: dict[str, Any]) -> None:
+    catalog = parse_catalog(hexed(case, "catalog"))
+    assert catalog.created == case["created"]
+    assert [entry.name for entry in catalog.entries] == [json.loads(line)["name"] for line in case["lines"]]
+
+
 @pytest.mark.parametrize("case", cases("valid", "names"))
 def test_names(case: dict[str, Any]) -> None:
     if "locator" in case:
@@ -390,6 +398,12 @@ def test_manifests_refused(case: dict[str, Any]) -> None:
 def test_journals_refused(case: dict[str, Any]) -> None:
     with refused(case["error"]):
         list(read_journal(hexed(case, "journal"))[1])
+
+
+@pytest.mark.parametrize("case", cases("invalid", "catalog"))
+def test_catalogs_refused(case: dict[str, Any]) -> None:
+    with refused(case["error"]):
+        parse_catalog(hexed(case, "catalog"))
 
 
 @pytest.mark.parametrize("case", cases("invalid", "names"))

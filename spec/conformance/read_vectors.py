@@ -202,6 +202,30 @@ def journal(case: Case) -> None:
     same((head["name"], found), (case["recording"], case["records"]))
 
 
+CATALOG = {"bytes": int, "cause": str, "content": str, "counts": dict, "manifest": str, "name": str, "records": int}
+CATALOG |= {"recorded_by": str, "revision": int, "started": str, "state": str}
+
+
+def catalog(case: Case) -> None:
+    lines = rpk.decompress(data(case, "catalog")).split(b"\n")
+    found = [rpk_archive.parse_json(line) for line in lines[:-1]]
+    need(not lines[-1] and found and all(isinstance(line, dict) for line in found), "lines")
+    head, *rest = found
+    need(head.get("format") == "replaypack-catalog", "format")
+    need(head.get("version") == 1, "version", "format.future_version")
+    need(head.get("recordings") == len(rest), "number of lines")
+    last = ""
+    for line in rest:
+        need(all(type(line.get(name)) is kind for name, kind in CATALOG.items()), "members")
+        try:
+            check_name(line["name"])
+        except Refused:
+            raise Refused("format.corrupted", "name") from None
+        need(line["name"] > last, "order")
+        last = line["name"]
+    same([head["created"], [line.decode() for line in lines[1:-1]]], [case["created"], case["lines"]])
+
+
 def check_name(name: str) -> None:
     code = "archive.invalid_name"
     need(0 < len(name) <= 512 and max(map(len, name.split("/"))) <= 255, "length", code)
@@ -340,6 +364,7 @@ FEATURES: dict[str, Callable[[Case], None]] = {
     "manifest": manifest,
     "match": match,
     "merkle": merkle,
+    "catalog": catalog,
     "names": names,
     "packs": packs,
     "proofs": proofs,

@@ -56,12 +56,16 @@ def is_time(text: Any) -> bool:
     return 1 <= month <= 12 and 1 <= day <= DAYS[month - 1] and hour < 24 and minute < 60 and second < 60
 
 
-def parse_document(data: bytes) -> dict[str, Any]:
-    """Chapter 12: format and version, before anything else."""
+def parse_json(data: bytes) -> Any:
     try:
-        document = json.loads(data)
+        return json.loads(data)
     except (ValueError, RecursionError) as error:
         raise Refused("format.corrupted", f"JSON: {error}") from None
+
+
+def parse_document(data: bytes) -> dict[str, Any]:
+    """Chapter 12: format and version, before anything else."""
+    document = parse_json(data)
     need(isinstance(document, dict) and document.get("format") == "replaypack", "another format")
     version = document.get("version")
     need(type(version) is int, "version", "format.malformed_version")

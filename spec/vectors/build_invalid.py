@@ -10,7 +10,7 @@ import build_audit
 import build_match
 import msgspec
 from build_archive import DROP, build, manifest_with
-from build_documents import empty_manifest, journal_bytes
+from build_documents import catalog_text, empty_manifest, journal_bytes
 from build_valid import ORIGIN, Vector, entry, record_frame, row, tiny_pack
 
 from replaypack.format.digests import digest, short_digest
@@ -450,6 +450,31 @@ def journals() -> Vector:
     return {"about": "Journals that must be refused, as opposed to those that were merely cut off.", "cases": cases}
 
 
+def catalogs() -> Vector:
+    text = catalog_text()
+    head, first, second, _ = text.split(b"\n")
+    items = {
+        "no frame": text,
+        "nothing": b"\n",
+        "no head": first + b"\n",
+        "another format": text.replace(b'"replaypack-catalog"', b'"replaypack"'),
+        "fewer lines than the head says": b"\n".join([head, first, b""]),
+        "more lines than the head says": b"\n".join([head, first, second, second.replace(b"b/", b"c/"), b""]),
+        "not in order": b"\n".join([head, second, first, b""]),
+        "one name twice": b"\n".join([head, first, first, b""]),
+        "a name that leaves the archive": text.replace(b'"a"', b'"../a"'),
+        "a line that is no object": b"\n".join([head, first, b"[]", b""]),
+        "a member missing": text.replace(b'"revision":2,', b""),
+        "a member of another type": text.replace(b'"revision":2,', b'"revision":"2",'),
+        "no end of the last line": text[:-1],
+    }
+    framed = {name: raw if name == "no frame" else Compressor(3)(raw) for name, raw in items.items()}
+    cases = _cases("catalog", framed)
+    later = Compressor(3)(text.replace(b'"version":1', b'"version":2'))
+    cases += _cases("catalog", {"version 2": later}, "format.future_version")
+    return {"about": "Catalogs that must be refused.", "cases": cases}
+
+
 def names() -> Vector:
     bad = ["", "/", "a/", "/a", "a//b", ".", "..", "a/../b", "a.", "a.json", "a.json/b", "A.JSON", "a b", "a@1", "a#b"]
     bad += ["é", "a\\b", "con", "CON.txt", "x/nul", "com1", "lpt9.a", "a\n", "n" * 256, "n/" * 256 + "n", "%41"]
@@ -560,6 +585,7 @@ def vectors() -> dict[str, Vector]:
         "match/policies": build_match.refused_policies(),
         "match/patterns": build_match.refused_patterns(),
         "journal/journals": journals(),
+        "catalog/catalogs": catalogs(),
         "names/names": names(),
         "names/locators": locators(),
         "archive/archive": archive(),

@@ -54,6 +54,7 @@ def valid() -> dict[str, dict[str, object]]:
         "match/policies": build_match.policies(),
         "match/patterns": build_match.patterns(),
         "journal/journals": build_documents.journals(),
+        "catalog/catalogs": build_documents.catalogs(),
         "names/names": build_documents.names(),
         "names/locators": build_documents.locators(),
         "redaction/keys": build_redaction.keys(),

@@ -159,7 +159,11 @@ class Archive:
         return await in_thread(self.open, name, revision, **options)
 
     def recordings(self, prefix: str = "") -> Iterator[str]:
-        """Yield the names of the recordings, sorted; needs a listing (not over http)."""
+        """Yield the names of the recordings, sorted.
+
+        Where the store has no listing (http) or permits none, they are those of the archive's catalog, with a warning.
+        Raises `StorageError` where there is none either.
+        """
         yield from self.manifests.names(prefix)
 
     def revisions(self, name: str) -> Iterator[Manifest]:

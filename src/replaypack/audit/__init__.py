@@ -5,6 +5,7 @@ from __future__ import annotations
 from replaypack.format.proof import MAX_PROOF, Proof, check_payload, check_proof
 
 from ._faults import FAULTS, LEVELS, Fault, Level, Progress
+from .catalog import Cataloged, write_catalog
 from .prove import prove
 from .rekey import Rekeyed, rekey
 from .scan import Finding, scan
@@ -24,6 +25,7 @@ from .verify import verify_archive, verify_recording, verify_revisions
 __all__ = [
     "FAULTS",
     "LEVELS",
+    "Cataloged",
     "MAX_PROOF",
     "Fault",
     "Finding",
@@ -48,4 +50,5 @@ __all__ = [
     "verify_archive",
     "verify_recording",
     "verify_revisions",
+    "write_catalog",
 ]

@@ -18,7 +18,22 @@ from typer.core import TyperGroup
 from replaypack import __version__
 from replaypack.errors import ReplaypackError
 
-from . import cat, explain, interchange, log, ls, prove, recover, rekey, rm, scan, show, sign, verify
+from . import (
+    cat,
+    catalog,
+    explain,
+    interchange,
+    log,
+    ls,
+    prove,
+    recover,
+    rekey,
+    rm,
+    scan,
+    show,
+    sign,
+    verify,
+)
 from ._output import error_object, exit_code, print_error, silence
 from ._text import dump_json, escape
 
@@ -95,6 +110,7 @@ app.command("export")(interchange.export)
 app.command("recover")(recover.recover)
 app.command("rekey")(rekey.rekey)
 app.command("rm")(rm.rm)
+app.command("catalog")(catalog.catalog)
 
 
 def run(arguments: list[str]) -> int:

@@ -25,7 +25,7 @@ from replaypack.errors import (
 )
 from replaypack.storage._protocol import KeyRange, ObjectInfo, Storage, check_key, check_prefix, check_range, is_key
 
-__all__ = ["LocalStorage"]
+__all__ = ["LocalStorage", "translated"]
 
 TEMP_PREFIX: Final = "~tmp-"  # "~" is in no key, so neither temporary nor lock files can be taken for objects
 LOCK_NAME: Final = "~lock"
@@ -269,10 +269,11 @@ class LocalStorage(Storage):
             raise
         except OSError as error:
             url = self._at(key)
-            raise _translate(error, operation, url) from error
+            raise translated(error, operation, url) from error
 
 
-def _translate(error: OSError, operation: str, url: str) -> StorageError:
+def translated(error: OSError, operation: str, url: str) -> StorageError:
+    """What the operating system said, as one of our errors."""
     reason = os.strerror(error.errno) if error.errno else type(error).__name__
     if error.errno in _FULL:
         return StorageFullError(f"no space left ({reason})", operation=operation, url=url)
