@@ -6,6 +6,7 @@ from replaypack.format.proof import MAX_PROOF, Proof, check_payload, check_proof
 
 from ._faults import FAULTS, LEVELS, Fault, Level, Progress
 from .catalog import Cataloged, write_catalog
+from .compact import Compacted, Compaction, compact
 from .copy import Copied, CopiedRecording, copy
 from .diff import Diff, assert_same, diff
 from .gc import Amount, Collected, Unreadable, gc
@@ -42,6 +43,8 @@ __all__ = [
     "Diff",
     "Amount",
     "Collected",
+    "Compacted",
+    "Compaction",
     "Fault",
     "Finding",
     "Level",
@@ -63,6 +66,7 @@ __all__ = [
     "gc",
     "Purged",
     "purge",
+    "compact",
     "rekey",
     "scan",
     "sign",
