@@ -19,7 +19,7 @@ from replaypack.storage import Storage
 from .journal import journal_directory, writer_is_alive
 from .publish import Publisher, now_rfc3339
 
-__all__ = ["claim", "refuse_case_twin", "refuse_claimed"]
+__all__ = ["claim", "mark", "refuse_case_twin", "refuse_claimed"]
 
 #: A claim that published nothing for this long may be taken over.
 CLAIM_EXPIRES = timedelta(hours=24)
@@ -60,7 +60,7 @@ def claim(publisher: Publisher, newest: Manifest | None) -> Manifest:
             previous=newest.digest,
         )
     manifest = encode_manifest(content, section)
-    _mark(publisher.storage)
+    mark(publisher.storage)
     try:
         publisher.storage.put_new(revision_key(name, revision), manifest.raw)
     except ObjectExistsError:
@@ -72,7 +72,7 @@ def claim(publisher: Publisher, newest: Manifest | None) -> Manifest:
     return manifest
 
 
-def _mark(storage: Storage) -> None:
+def mark(storage: Storage) -> None:
     """Create the marker; it is there for people and writers, and readers do not need it."""
     marker = canonical_json({"format": FORMAT, "version": CURRENT_VERSION})
     try:
