@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +12,11 @@ import msgspec
 import pytest
 
 from replaypack import Archive
+from replaypack.audit import write_catalog
 from replaypack.canonical import canonical_json, key_digest
 from replaypack.errors import ReplaypackError
 from replaypack.format.base64 import encode_base64
+from replaypack.format.catalog import CATALOG
 from replaypack.format.digests import digest, short_digest
 from replaypack.format.frame import decompress
 from replaypack.format.manifest import parse_manifest, read_root
@@ -230,8 +235,19 @@ def ready_made(claim: Claim) -> None:
     assert MatchPolicy.of(claim["ready_made"]).to_data() == claim["policy"]
 
 
+def catalog_line_of_tiny(claim: Claim) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        shutil.copytree(TINY, f"{directory}/tiny")
+        archive = Archive(f"{directory}/tiny")
+        write_catalog(archive)
+        lines = decompress(archive.storage.get(CATALOG)).decode().splitlines()
+    assert claim["is"] in lines
+    assert json.loads(claim["is"])["name"] == claim["catalog_line_of_tiny"]
+
+
 CLAIMS = (
     base64_of,
+    catalog_line_of_tiny,
     digest_of,
     discriminator_of,
     key_by_policy,

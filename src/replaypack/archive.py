@@ -28,6 +28,7 @@ from .errors import (
     ObjectMissingError,
     RecordingExistsError,
     UsageError,
+    WithheldError,
 )
 from .format.digests import digest
 from .format.manifest import (
@@ -159,7 +160,11 @@ class Archive:
         return await in_thread(self.open, name, revision, **options)
 
     def recordings(self, prefix: str = "") -> Iterator[str]:
-        """Yield the names of the recordings, sorted; needs a listing (not over http)."""
+        """Yield the names of the recordings, sorted.
+
+        Where the store has no listing (http) or permits none, they are those of the archive's catalog, with a warning.
+        Raises `StorageError` where there is none either.
+        """
         yield from self.manifests.names(prefix)
 
     def revisions(self, name: str) -> Iterator[Manifest]:
@@ -230,7 +235,8 @@ class Archive:
         What a recorder that died left of this name is finished first (``append``, ``replace``), or reported
         (``error``).
 
-        Raises `RecordingExistsError`, `ConflictError`, `StorageError`, `InvalidNameError`.
+        Raises `RecordingExistsError`, `ConflictError`, `StorageError`, `InvalidNameError`, `WithheldError` (an append
+        to a copy whose requests were left out).
         """
         if if_exists not in ("error", "append", "replace"):
             raise UsageError(f"if_exists={if_exists!r} is not 'error', 'append' or 'replace'")
@@ -265,6 +271,7 @@ class Archive:
         base_manifest = old if mode == "append" else None
         if base_manifest is not None:
             _refuse_other_match(match, base_manifest, f"{self.url}#{name}")
+            _refuse_withheld(base_manifest, f"{self.url}#{name}")
         redaction = _policy(redact, base_manifest, name)
         known = known_secrets(secrets, secrets_from_env)
         redactor = Redactor.of(redaction, known)
@@ -423,6 +430,18 @@ def _refuse_other_match(match: MatchSpec, base: Manifest, where: str) -> None:
         raise UsageError(
             f"{where} has keys of match policy {base.match}; those of an append cannot be of {MatchPolicy.of(match)}",
             hint="leave match out, or compute all keys anew first: replaypack rekey",
+        )
+
+
+def _refuse_withheld(base: Manifest, where: str) -> None:
+    """Raise `WithheldError` for an append to a copy without its requests: part of it would have them."""
+    for role in base.storage.withheld:
+        raise WithheldError(
+            f"nothing can be appended to {where}: it is a copy in which each {role} is withheld",
+            recording=where,
+            seq=None,
+            role=role,
+            hint="append to the recording that it was copied from, or record under another name",
         )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from ._read.blobs import read_blob, recipe_of
+from ._read.blobs import is_withheld, read_blob, recipe_of
 from ._read.index import Found
 from .errors import UsageError
 from .format.recipe import Range
@@ -113,6 +113,12 @@ class Record:
         return self._found.row_bytes
 
     @property
+    def withheld(self) -> frozenset[str]:
+        """``request``, ``identity``: payloads that it has, and that are not in this copy of the recording."""
+        index = self._recording.index
+        return frozenset(role for role in index.withheld if is_withheld(index, self._row, role))
+
+    @property
     def response(self) -> Any:
         """What came back; `ABSENT` where nothing did."""
         if self._response is _UNREAD:
@@ -127,7 +133,10 @@ class Record:
 
     @property
     def request(self) -> Any:
-        """What was sent; `ABSENT` where it was not recorded. Takes up to two more rounds of requests."""
+        """What was sent; `ABSENT` where it was not recorded. Takes up to two more rounds of requests.
+
+        Raises `WithheldError` where it is not in this copy.
+        """
         if self._request is _UNREAD:
             ref = self._row.request
             self._request = ABSENT if ref is None else decode_payload(ref.encoding, self.blob_bytes("request"))
@@ -135,7 +144,10 @@ class Record:
 
     @property
     def identity(self) -> Any:
-        """What the key was made of; the request where it is the same; `ABSENT` for an ``opaque`` key."""
+        """What the key was made of; the request where it is the same; `ABSENT` for an ``opaque`` key.
+
+        Raises `WithheldError` where it is not in this copy.
+        """
         if self._row.identity is None:
             return self.request if self._row.scheme != "opaque" else ABSENT
         if self._identity is _UNREAD:
@@ -166,7 +178,10 @@ class Record:
         return self.blob_bytes("response")
 
     def blob_bytes(self, role: str) -> bytes:
-        """The bytes of the ``request``, ``identity`` or ``response`` blob, checked against its digest."""
+        """The bytes of the ``request``, ``identity`` or ``response`` blob, checked against its digest.
+
+        Raises `WithheldError` where they are not in this copy.
+        """
         return read_blob(self._recording.index, self._found, role, limit=self._recording.blob_limit)
 
     def recipe(self, role: str) -> list[Range]:

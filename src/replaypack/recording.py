@@ -12,7 +12,7 @@ from typing import Any, Self
 from ._arguments import check_number, check_text, check_type, names_of
 from ._read import ladder
 from ._read.around import frames_around, read_literals
-from ._read.blobs import blob_ref
+from ._read.blobs import blob_ref, is_withheld
 from ._read.cache import Cache
 from ._read.index import Found, Index
 from ._read.packs import Frame, PackReader
@@ -20,8 +20,9 @@ from ._read.rekeyed import Override
 from ._read.sequence import found_in, in_order
 from ._threads import in_thread
 from .canonical import opaque_key
-from .errors import ConflictError, FormatError, UsageError
-from .format.manifest import NEAR_LIMIT, Manifest, Redaction, redaction_policy
+from .errors import ConflictError, FormatError, PurgedError, UsageError, WithheldError
+from .format.manifest import NEAR_LIMIT, Manifest, Redaction, Tombstone, redaction_policy
+from .format.merkle import leaf_hash
 from .format.recipe import BLOB_LIMIT, Range
 from .format.record_frame import RecordFrame
 from .format.row import STATUSES, Row, discriminator
@@ -67,12 +68,16 @@ class Recording:
         #: Whether `close` releases the storage too, as where a locator was opened.
         self.owns_storage = False
         self._manifest = manifest
-        self._index = Index(manifest, self._reader, self._cache, self._pages, self._stored)
+        self._index = self._index_of(manifest)
         self._near_read = False
         self._override = Override(self, match) if match is not None and match != manifest.match else None
         #: A larger payload (bytes) is read only where it is in proportion to the compressed bytes that it is made of:
         #: an archive is not trusted to fill the memory. Payloads of hundreds of megabytes of zeros need more.
         self.blob_limit = BLOB_LIMIT
+
+    def _index_of(self, manifest: Manifest) -> Index:
+        where = f"{self._storage.url}#{self._name}@{manifest.storage.revision}"
+        return Index(manifest, self._reader, self._cache, self._pages, self._stored, where=where)
 
     def __repr__(self) -> str:
         content = self._manifest.content
@@ -155,7 +160,18 @@ class Recording:
         """What the user noted of the recording."""
         return dict(self._manifest.content.metadata)
 
+    @property
+    def tombstones(self) -> list[Tombstone]:
+        """What is left of records that were purged: when, why, and of each its number and Merkle leaf."""
+        return list(self._manifest.storage.tombstones)
+
+    @property
+    def withheld(self) -> frozenset[str]:
+        """Roles of payloads (``request``, ``identity``) that are not in this copy."""
+        return self._index.withheld
+
     def __len__(self) -> int:
+        """How many records were recorded, purged ones included."""
         return self._manifest.content.records
 
     # Looking up
@@ -209,6 +225,9 @@ class Recording:
 
         Cold from an object store: one page of the key table, one record frame; one round more for a response
         of 4 KiB and more.
+
+        Raises `PurgedError` where that record was purged and other records of the call were not (where all were,
+        nothing says that it was recorded).
         """
         record = self._find(self._key(kind, identity, key), scope, nth)
         if record is not None:
@@ -231,6 +250,8 @@ class Recording:
         frame, number = found.frame, found.number + 1
         if not isinstance(frame, RecordFrame) or number >= frame.count:
             return None
+        if found.row.seq + 1 in self._index.purged:
+            return None
         row, data, inline = frame.record(number)
         if row.seq != found.row.seq + 1:
             return None
@@ -251,7 +272,11 @@ class Recording:
             return self._find_in(key, None, nth)[0]
         check_text("scope", scope)
         for wanted in (scope, None):
-            record, any_ = self._find_in(key, wanted, nth)
+            try:
+                record, any_ = self._find_in(key, wanted, nth)
+            except PurgedError as error:
+                error.scope = wanted
+                raise
             if record is not None or any_:
                 return record
         return None
@@ -273,6 +298,12 @@ class Recording:
         # Another key or scope shares the truncated digests: only the rows tell.
         hits = 0
         for segment, entry, ref in index.entries(prefix):
+            if entry.seq in index.purged:
+                # Which key it had is not known; by all that is left it is this one.
+                if hits == nth:
+                    raise index.gone(entry.seq)
+                hits += 1
+                continue
             found = index.record(segment, entry, ref)
             if found.row.key == key and found.row.scope == scope:
                 if hits == nth:
@@ -340,9 +371,14 @@ class Recording:
         return ladder.repeated(self._index) if self._override is None else self._override.repeated()
 
     def record(self, seq: int) -> Record:
-        """Return the record with sequence number ``seq``; raises `UsageError` where there is none."""
+        """Return the record with sequence number ``seq``.
+
+        Raises `UsageError` where there is none, `PurgedError` where it was purged.
+        """
         if type(seq) is not int or not 0 <= seq < len(self):
             raise UsageError(f"there is no record {seq}: the recording has {len(self)}, counted from 0")
+        if seq in self._index.purged:
+            raise self._index.gone(seq)
         for entry, frame in self._index.frames(seq):
             [records] = self._index.read_frames([frame])
             row, data, inline = records.record(seq - entry.first)
@@ -352,7 +388,7 @@ class Recording:
         raise FormatError(f"no frame holds record {seq}", where=self.locator)
 
     def around(self, seq: int, *, frames: int = 16) -> list[Record]:
-        """Return the records of the ``frames`` record frames nearest to record ``seq``, in order.
+        """Return the records of the ``frames`` record frames nearest to record ``seq``, in order, no purged ones.
 
         Whatever the size of the recording this takes one page of a table, and the frames in one go.
         """
@@ -360,18 +396,24 @@ class Recording:
         check_number("frames", frames, "a number of frames")
         near = frames_around(self._index, min(seq, max(0, len(self) - 1)), frames) if frames else []
         read = self._index.read_frames([frame for _, frame in near])
-        return [Record(self, found) for frame in read for found in found_in(frame)]
+        return [
+            Record(self, found)
+            for (entry, _), frame in zip(near, read, strict=True)
+            for found in found_in(self._index, entry.first, frame)
+        ]
 
     def of_key(self, key: bytes, *, limit: int = 16, frames: int = 16) -> list[Record]:
         """Return up to ``limit`` records of a key (32 bytes), of whatever scope, from ``frames`` frames at most.
 
-        They are read in one go.
+        They are read in one go. Purged ones are left out.
         """
         if self._override is not None:
             return self._override.of_key(key, limit)
         self._read_near()
         wanted: dict[Frame, list[tuple[int, int]]] = {}
         for segment, entry, ref in islice(self._index.entries(key[:16]), limit):
+            if entry.seq in self._index.purged:
+                continue
             frame = Frame(segment.pack(ref.frame, where="page of keys"), ref.frame, None, ref.digest)
             if frame in wanted or len(wanted) < frames:
                 wanted.setdefault(frame, []).append((entry.seq, entry.seq - ref.first))
@@ -388,6 +430,8 @@ class Recording:
     def with_requests(self, records: Iterable[Record]) -> list[Record]:
         """Return those of ``records`` of which request and identity could be read in two rounds, within bounds.
 
+        None of those where they are withheld.
+
         Reading them then asks nothing of the store. The first come first: once the bounds are reached (16 literal
         frames of 20 MiB, 8 MiB of payloads), only those that need no more are returned.
         """
@@ -396,6 +440,8 @@ class Recording:
         for record in records:
             row, found = record.row, record._found
             sizes = [ref.size for ref in (row.request, row.identity) if ref is not None]
+            if self._index.withheld and any(is_withheld(self._index, row, role) for role in self._index.withheld):
+                continue
             if not sizes or max(sizes) > _LOOK_BLOB or (chosen and total + sum(sizes) > _LOOK_ALL):
                 continue
             total += sum(sizes)
@@ -407,7 +453,8 @@ class Recording:
     def find_blob(self, digest_: str) -> tuple[Record, str]:
         """Return a record that has the blob of a digest (64 hex digits), and the blob's role in it.
 
-        Blobs under 4 KiB are found by reading all rows. Raises `UsageError` where the recording has no such blob.
+        Blobs under 4 KiB are found by reading all rows. Raises `UsageError` where the recording has no such blob,
+        `WithheldError` where its bytes are not in this copy.
         """
         try:
             wanted = bytes.fromhex(digest_)
@@ -417,17 +464,49 @@ class Recording:
         if at is not None and at[0] >= len(self):
             raise FormatError(f"the table blobs names record {at[0]} of {len(self)}", where=self.locator)
         candidates = [self.record(at[0])] if at is not None else self.records()
+        withheld: tuple[Record, str] | None = None
         for record in candidates:
             for role in ("request", "identity", "response"):
                 ref = blob_ref(record.row, role)
                 if ref is not None and ref.digest == wanted and ref.encoding:
-                    return record, role
+                    if not is_withheld(self._index, record.row, role):
+                        return record, role
+                    withheld = record, role
+        if withheld is not None:
+            record, role = withheld
+            raise WithheldError(
+                f"the blob {digest_} is the {role} of record {record.seq}, which is withheld in {self.locator}",
+                recording=self.locator,
+                seq=record.seq,
+                role=role,
+            )
         raise UsageError(f"the recording has no blob {digest_}")
 
     def blob(self, digest_: str) -> bytes:
         """Return the blob of a digest (64 hex digits); see `find_blob`."""
         record, role = self.find_blob(digest_)
         return record.blob_bytes(role)
+
+    # Merkle leaves
+
+    def leaf(self, seq: int) -> bytes:
+        """The Merkle leaf (32 bytes) of record ``seq``, of a purged one too. Raises as `record`, but `PurgedError`."""
+        if seq in self._index.purged:
+            return self._index.purged[seq][0]
+        return leaf_hash(self.record(seq).row_bytes)
+
+    def leaves(self, first: int = 0) -> Iterator[bytes]:
+        """Yield the Merkle leaves of all records from number ``first`` on, purged ones too, in order."""
+        purged = self._index.purged
+        position = first
+        for found in in_order(self._index, first, where=self.locator):
+            while position < found.row.seq:
+                yield purged[position][0]
+                position += 1
+            yield leaf_hash(found.row_bytes)
+            position += 1
+        for seq in range(position, self._index.end):
+            yield purged[seq][0]
 
     # Iterating
 
@@ -445,7 +524,7 @@ class Recording:
         follow: bool = False,
         poll_interval: float = 1.0,
     ) -> Iterator[Record]:
-        """Yield records in recording order, reading ahead.
+        """Yield records in recording order, reading ahead; those that were purged are left out.
 
         ``kinds``, ``names`` and ``statuses`` (one, or several), ``scope`` and the times (with a time zone; ``since``
         included, ``until`` not) filter;
@@ -487,6 +566,7 @@ class Recording:
                     return
                 if wanted(row):
                     yield Record(self, found)
+            position = max(position, self._index.end)  # the last ones may be purged
             done = last is not None and position > last
             if poll_interval is None or self._refresh is None or self.state != "open" or done:
                 return
@@ -508,7 +588,7 @@ class Recording:
         if manifest.content.id != self._manifest.content.id:
             raise ConflictError(f"{self.locator} was replaced by another recording", hint="open it again")
         # The index first: a thread that sees the new number of records must find them.
-        self._index = Index(manifest, self._reader, self._cache, self._pages, self._stored)
+        self._index = self._index_of(manifest)
         self._manifest = manifest
         return True
 

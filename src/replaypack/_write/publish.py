@@ -30,6 +30,7 @@ from replaypack.format.manifest import (
     Segment,
     State,
     TableRef,
+    Tombstone,
     encode_manifest,
     encode_pack_page,
     parse_manifest,
@@ -119,6 +120,7 @@ class Publisher:
         self.origin = Origin(bytes.fromhex(template.id), writer, name)
         self.checkpoint = 0
         self.published = base.content.records if base is not None else 0
+        self.tombstones: list[Tombstone] = base.storage.tombstones if base is not None else []
         self._lost = False
         self.lives: list[Live] = _base_lives(base, base_packs) if base is not None else []
         self.uploaded = 0
@@ -284,7 +286,7 @@ class Publisher:
             literals=progress.literals,
             inlines=progress.inlines,
             merkle_edge=[node.hex() for node in tree.edge],
-            tombstones=[],
+            tombstones=self.tombstones,
             withheld=[],
         )
         return encode_manifest(content, storage)

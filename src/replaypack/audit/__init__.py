@@ -2,27 +2,72 @@
 
 from __future__ import annotations
 
+from replaypack.format.proof import MAX_PROOF, Proof, check_payload, check_proof
+
 from ._faults import FAULTS, LEVELS, Fault, Level, Progress
+from .catalog import Cataloged, write_catalog
+from .diff import Diff, assert_same, diff
+from .gc import Amount, Collected, Unreadable, gc
+from .prove import prove
 from .rekey import Rekeyed, rekey
 from .salvage import Lost, Salvage, SalvagedRecording, salvage
 from .scan import Finding, scan
+from .sign import (
+    SignatureObject,
+    SignatureState,
+    Signed,
+    check_signature,
+    load_private_key,
+    load_public_key,
+    new_key,
+    sign,
+    signatures,
+)
+from .stats import ArchiveStats, RecordingStats, stats, stats_archive
 from .verify import verify_archive, verify_recording, verify_revisions
 
 __all__ = [
     "FAULTS",
     "LEVELS",
+    "Cataloged",
+    "MAX_PROOF",
+    "ArchiveStats",
+    "Diff",
+    "Amount",
+    "Collected",
     "Fault",
     "Finding",
     "Level",
     "Lost",
     "Progress",
+    "Proof",
     "Rekeyed",
     "Salvage",
     "SalvagedRecording",
+    "SignatureObject",
+    "SignatureState",
+    "Signed",
+    "check_payload",
+    "check_proof",
+    "check_signature",
+    "load_private_key",
+    "load_public_key",
+    "new_key",
+    "prove",
+    "Unreadable",
+    "gc",
     "rekey",
     "salvage",
     "scan",
+    "sign",
+    "signatures",
+    "RecordingStats",
+    "assert_same",
+    "diff",
+    "stats",
+    "stats_archive",
     "verify_archive",
     "verify_recording",
     "verify_revisions",
+    "write_catalog",
 ]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from replaypack._read.rekeyed import new_key
+from replaypack._read.rekeyed import new_key, refuse_incomplete
 from replaypack._read.sequence import in_order
 from replaypack._write.claim import refuse_case_twin, refuse_claimed
 from replaypack._write.merge import finish
@@ -82,7 +82,8 @@ def rekey(
     may name an older one to begin from. All records stay as they are but for their keys; the content digest is
     another one, and ``derived_from`` in the new manifest names the old one.
 
-    Raises `UsageError` (still being recorded, or its policy is that one already), `RecordingNotFoundError`,
+    Raises `UsageError` (still being recorded, its policy is that one already, or records of it were purged),
+    `WithheldError` (its requests are not in this copy), `RecordingNotFoundError`,
     `RecordingExistsError`, `ConflictError` (another writer came first; nothing was changed), `FormatError` (a record
     whose identity does not give its key), `CanonicalizationError` (an identity that has no key by the new policy),
     `StorageError`.
@@ -109,6 +110,7 @@ def rekey(
             )
         if policy == source.manifest.match:
             raise UsageError(f"{source.locator} has keys of match policy {policy} already")
+        refuse_incomplete(source)
         writer = _Writer(archive, target, source, policy, newest)
         writer.run(progress)
         manifest = writer.commit()

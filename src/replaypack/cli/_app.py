@@ -18,7 +18,25 @@ from typer.core import TyperGroup
 from replaypack import __version__
 from replaypack.errors import ReplaypackError
 
-from . import cat, explain, interchange, log, ls, recover, rekey, rm, scan, show, verify
+from . import (
+    cat,
+    catalog,
+    diff,
+    explain,
+    gc,
+    interchange,
+    log,
+    ls,
+    prove,
+    recover,
+    rekey,
+    rm,
+    scan,
+    show,
+    sign,
+    stats,
+    verify,
+)
 from ._output import error_object, exit_code, print_error, silence
 from ._text import dump_json, escape
 
@@ -83,7 +101,13 @@ app.command("ls")(ls.ls)
 app.command("show")(show.show)
 app.command("cat")(cat.cat)
 app.command("verify")(verify.verify)
+app.command("sign")(sign.sign)
+app.command("keygen")(sign.keygen)
+app.command("prove")(prove.prove)
+app.command("check-proof")(prove.check_proof)
 app.command("scan")(scan.scan)
+app.command("diff")(diff.diff)
+app.command("stats")(stats.stats)
 app.command("log")(log.log)
 app.command("explain")(explain.explain)
 app.command("import")(interchange.import_)
@@ -91,6 +115,8 @@ app.command("export")(interchange.export)
 app.command("recover")(recover.recover)
 app.command("rekey")(rekey.rekey)
 app.command("rm")(rm.rm)
+app.command("catalog")(catalog.catalog)
+app.command("gc")(gc.gc)
 
 
 def run(arguments: list[str]) -> int:

@@ -154,6 +154,13 @@ class Storage(ABC):
         Raises `StorageUnsupportedError` where there is no listing (http).
         """
 
+    def leftovers(self, before: float, *, delete: bool = False) -> Iterator[ObjectInfo]:
+        """What interrupted writes left, in no object's place, last changed before ``before`` (seconds since the epoch).
+
+        With ``delete`` each is removed before it is named. Stores whose writes leave nothing have none.
+        """
+        return iter(())
+
     def close(self) -> None:  # noqa: B027 - a backend that holds nothing need not say so
         """Releases connections and threads. May be repeated; the instance is of no use afterwards."""
 
