@@ -136,6 +136,19 @@ def test_tables_of_contents_that_are_gone_are_not_needed_beside_manifests(
     check(tmp_path / "target", sample[1], damaged)
 
 
+def test_what_was_purged_or_withheld_stays_so(tmp_path: Path) -> None:
+    source = TINY.parent / "partial"
+    result = run(source, tmp_path / "target")
+    assert result.whole
+    assert all(item.exact for item in result.recordings)
+    assert digests(tmp_path / "target") == digests(source)
+    with Archive(source) as before, Archive(tmp_path / "target") as after:
+        for name in before.recordings():
+            one, other = before.open(name).manifest, after.open(name).manifest
+            assert other.storage.tombstones == one.storage.tombstones
+            assert other.storage.withheld == one.storage.withheld
+
+
 # No manifests
 
 

@@ -21,7 +21,7 @@ from replaypack.format.row import parse_stored_row
 
 from ._faults import Progress, Report
 from ._salvage_catalog import RECORD, Catalog, pack_digests_in
-from ._salvage_sources import FactSource, Hole, ManifestSource, Source, Survivor, records_of
+from ._salvage_sources import FactSource, Hole, ManifestSource, Purged, Source, Survivor, records_of
 from ._salvage_write import RecordingWriter, mended
 
 __all__ = ["Salvager"]
@@ -39,7 +39,8 @@ class _Losses:
     def __init__(self) -> None:
         self.ranges: dict[str, list[tuple[int, int, str]]] = {}
         self.counts: dict[str, int] = {}
-        self.purged = 0
+        #: Records that were purged, and those of them without a tombstone, which cannot have a place.
+        self.purged = self.dropped = 0
 
     def add(self, what: str, first: int, last: int, reason: str) -> None:
         self.counts[what] = self.counts.get(what, 0) + last - first + 1
@@ -65,6 +66,7 @@ class _Written(NamedTuple):
     content: Content
     source: str | None
     exact: bool
+    withheld: Sequence[Any] = ()
 
 
 class _Group(NamedTuple):
@@ -94,6 +96,8 @@ class Salvager:
         self._names: dict[str, str] = {}
         self._exact_packs: set[str] = set()
         self._leaves: set[bytes] = set()
+        #: When and why records were purged, by their leaves.
+        self._purged: dict[bytes, tuple[str, str]] = {}
 
     def run(self) -> None:
         """Make all of them."""
@@ -150,6 +154,9 @@ class Salvager:
         db.execute("CREATE TABLE named(digest BLOB PRIMARY KEY) WITHOUT ROWID")
         for manifests in named.values():
             for manifest in manifests:
+                for tombstone in manifest.storage.tombstones:
+                    for _, leaf in tombstone.records:
+                        self._purged[bytes.fromhex(leaf)] = (tombstone.time, tombstone.reason)
                 for _, _, short in ManifestSource(self._catalog, manifest).frames():
                     db.execute("INSERT OR IGNORE INTO named VALUES(?)", (short,))
         db.execute("CREATE TABLE leaf(recording BLOB, seq INTEGER, leaf BLOB, PRIMARY KEY(recording, seq, leaf))")
@@ -195,19 +202,20 @@ class Salvager:
         sources: list[Source] = [ManifestSource(self._catalog, manifest) for manifest in manifests]
         sources.append(FactSource(self._catalog, recording))
         writer, losses, confirmed = self._records(name, content, sources, end, group.older, keys=False)
+        withheld = newest.storage.withheld
         whole = (
             not losses.counts
-            and not losses.purged
+            and not losses.dropped
             and writer.tree.root.hex() == content.merkle_root
             and writer.tree.count == content.records
         )
         if whole and content.state != "open":
-            return _Written(writer, losses, content, newest.content_digest, True), confirmed
+            return _Written(writer, losses, content, newest.content_digest, True, withheld), confirmed
         if whole:
             interrupted = {"type": "Interrupted", "message": "it was still recorded; recovered from the archive"}
             finished = msgspec.structs.replace(content, state="incomplete", error=interrupted)
-            return _Written(writer, losses, finished, newest.content_digest, False), confirmed
-        if not losses.counts and not losses.purged:
+            return _Written(writer, losses, finished, newest.content_digest, False, withheld), confirmed
+        if not losses.counts and not losses.dropped:
             losses.add("records", 0, content.records - 1, "the rows do not give the Merkle root of the manifest")
         changed = msgspec.structs.replace(
             content,
@@ -216,7 +224,7 @@ class Salvager:
             derived_from=newest.content_digest,
             error=losses.note(content.error),
         )
-        return _Written(writer, losses, changed, newest.content_digest, False), confirmed
+        return _Written(writer, losses, changed, newest.content_digest, False, withheld), confirmed
 
     def _records(
         self,
@@ -233,14 +241,25 @@ class Salvager:
         seed = b"recover" + recording + name.encode() + bytes.fromhex(content.merkle_root)
         writer = RecordingWriter(self._target.storage, name, content, digest(seed)[:8])
         losses = _Losses()
+        purged_keys = self._purged_keys(sources, end)
         roots = {manifest.content.records: manifest for manifest in older}
         confirmed: set[str] = set()
         for item in records_of(self._catalog, sources, end, limit=self._limit):
             if isinstance(item, Hole):
                 if item.purged:
                     losses.purged += item.last - item.first + 1
+                    losses.dropped += item.last - item.first + 1
                 else:
                     losses.add("records", item.first, item.last, item.why)
+                continue
+            if not isinstance(item, Purged):
+                # A pack that a purge did not come to delete, or an older revision, brings nothing back.
+                known = self._purged.get(leaf_hash(item.row_bytes)) if self._purged else None
+                if known is not None:
+                    item = Purged(item.row.seq, leaf_hash(item.row_bytes), *known)
+            if isinstance(item, Purged):
+                losses.purged += 1
+                writer.purged(item, purged_keys.get(item.seq))
                 continue
             if recording in self._leaves:
                 row = (recording, item.row.seq, leaf_hash(item.row_bytes))
@@ -253,6 +272,20 @@ class Salvager:
                 self._report(Progress(name, "records", item.row.seq + 1, max(content.records, item.row.seq + 1)))
         writer.finish()
         return writer, losses, confirmed
+
+    def _purged_keys(self, sources: Sequence[Source], end: int | None) -> dict[int, bytes]:
+        """The beginnings of the entries of ``keys`` that purged records have: those whose key another record has."""
+        first = sources[0]
+        if not isinstance(first, ManifestSource) or not first.index.purged:
+            return {}
+        entries = {int.from_bytes(entry[24:], "big"): entry[:24] for entry in first.key_entries(first.index.purged)}
+        wanted = {entry[:16] for entry in entries.values()}
+        seen = set()
+        if wanted:
+            for item in records_of(self._catalog, sources, end, limit=self._limit, rows_only=True):
+                if isinstance(item, Survivor) and item.row.key[:16] in wanted:
+                    seen.add(item.row.key[:16])
+        return {seq: entry for seq, entry in entries.items() if entry[:16] in seen}
 
     @staticmethod
     def _add(writer: RecordingWriter, item: Survivor, losses: _Losses, keys: bool) -> None:
@@ -273,6 +306,8 @@ class Salvager:
                     continue
                 row, data = parse_stored_row(stored, inline)
                 leaf = (recording, row.seq, leaf_hash(data))
+                if leaf[2] in self._purged:
+                    continue
                 if db.execute("SELECT 1 FROM leaf WHERE recording=? AND seq=? AND leaf=?", leaf).fetchone() is None:
                     db.execute("INSERT INTO extra VALUES(?, ?, ?, ?)", (recording, writer, *leaf[1:]))
         groups = db.execute(
@@ -317,12 +352,12 @@ class Salvager:
         changed = msgspec.structs.replace(
             content,
             state="incomplete",
-            extends=extends if not losses.counts and not losses.purged else None,
+            extends=extends if not losses.counts and not losses.dropped else None,
             derived_from=None,
             error=losses.note(None),
         )
         self.lost.append((name, "manifest", None, None, "records follow that no manifest names any more"))
-        self._commit(name, _Written(writer, losses, changed, None, False))
+        self._commit(name, _Written(writer, losses, changed, None, False, group.manifests[0].storage.withheld))
 
     def _orphan(
         self,
@@ -380,7 +415,8 @@ class Salvager:
         before = self._revisions.get(name)
         revision = before.storage.revision + 1 if before is not None else 1
         publisher = written.writer.publisher
-        manifest = written.writer.manifest(written.content, revision, before.digest if before is not None else None)
+        previous = before.digest if before is not None else None
+        manifest = written.writer.manifest(written.content, revision, previous, written.withheld)
         key = revision_key(name, revision)
         try:
             storage.put_new(key, manifest.raw)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol, cast
 
 import msgspec
@@ -16,13 +16,14 @@ from replaypack.format.manifest import Manifest, PackRef
 from replaypack.format.recipe import Range
 from replaypack.format.record_frame import RecordFrame
 from replaypack.format.row import Row
-from replaypack.format.table import INLINE_SPACE, LITERALS, RECORDS, FrameEntry, unpack_frame
+from replaypack.format.table import INLINE_SPACE, KEYS, LITERALS, RECORDS, FrameEntry, key_seqs, unpack_frame
 
 from ._salvage_catalog import INLINE, LITERAL, RECORD, Catalog, CatalogReader
 
-__all__ = ["FactSource", "Hole", "ManifestSource", "Survivor", "records_of"]
+__all__ = ["FactSource", "Hole", "ManifestSource", "Purged", "Survivor", "records_of"]
 
 _CACHE = 48 << 20
+ROLES = ("request", "identity", "response")
 
 
 class Survivor(NamedTuple):
@@ -42,6 +43,15 @@ class Hole(NamedTuple):
     last: int
     why: str
     purged: bool = False
+
+
+class Purged(NamedTuple):
+    """A record that was purged: its Merkle leaf, and when and why."""
+
+    seq: int
+    leaf: bytes
+    time: str
+    reason: str
 
 
 class Source(Protocol):
@@ -98,6 +108,22 @@ class ManifestSource:
                     entry = unpack_frame(rows, at)
                     yield entry.first, entry.items, entry.digest
 
+    def key_entries(self, wanted: Collection[int]) -> Iterator[bytes]:
+        """Yield the entries of ``keys`` for some records, as far as pages are there."""
+        for segment in self.index.segments:
+            try:
+                pages = len(segment.root(KEYS).fences)
+            except FormatError:
+                continue
+            for number in range(pages):
+                try:
+                    [page] = self.index.key_pages([(segment, number)])
+                except FormatError:
+                    continue
+                for at, seq in zip(range(0, len(page.rows), KEYS.width), key_seqs(page.rows), strict=True):
+                    if seq in wanted:
+                        yield page.rows[at : at + KEYS.width]
+
     def pages(self) -> Iterator[tuple[int, bytes]]:
         """Yield the shape and the digest of every page of records and literals that it names."""
         for segment in self.index.segments:
@@ -127,6 +153,8 @@ class FactSource:
         self._cache = Cache(_CACHE)
         self._computed = False
         # It answers what is asked of an index for one blob.
+        self.withheld: frozenset[str] = frozenset()
+        self.where = f"recording {recording.hex()}"
         self.index = cast(Index, self)
 
     def frames(self) -> Iterator[tuple[int, int, bytes]]:
@@ -167,7 +195,7 @@ class FactSource:
             if found is None:
                 large = self._catalog.large(end - offset)
                 if not large:
-                    raise FormatError(f"the literals at offset {offset} are lost", where=f"recording {self._name}")
+                    raise FormatError(f"the literals at offset {offset} are lost", where=self.where)
                 for raw, short in large:
                     yield 0, raw, short, raw
                     offset += raw
@@ -175,10 +203,6 @@ class FactSource:
             take = min(end, found.first + found.items) - offset
             yield offset - found.first, take, found.digest, found.items
             offset += take
-
-    @property
-    def _name(self) -> str:
-        return self._recording.hex()
 
     def _find(self, offset: int) -> FrameEntry | None:
         kind = INLINE if offset >= INLINE_SPACE else LITERAL
@@ -245,14 +269,16 @@ class _Frames:
 
 
 def records_of(
-    catalog: Catalog, sources: Sequence[Source], end: int | None, *, limit: int
-) -> Iterator[Survivor | Hole]:
+    catalog: Catalog, sources: Sequence[Source], end: int | None, *, limit: int, rows_only: bool = False
+) -> Iterator[Survivor | Hole | Purged]:
     """Yield what is left of a recording, in order; of each record the first source that has it whole.
 
     ``end`` is the number of its records where that is known. Payloads over ``limit`` bytes are taken in proportion
-    only, as in reading.
+    only, as in reading; with ``rows_only`` none are read. What the first source says is purged, or withheld, is.
     """
     db = catalog.db
+    purged: Mapping[int, tuple[bytes, str, str]] = getattr(sources[0].index, "purged", {})
+    skip = frozenset(ROLES) if rows_only else sources[0].index.withheld
     db.execute("DROP TABLE IF EXISTS cand")
     db.execute("CREATE TABLE cand(first INTEGER, items INTEGER, digest BLOB, source INTEGER)")
     told = 0
@@ -273,15 +299,23 @@ def records_of(
             "ORDER BY source, first DESC LIMIT 1",
             (position, position - (1 << 16), position),
         ).fetchone()
+        if position in purged:
+            yield Purged(position, *purged[position])
+            position += 1
+            continue
         if found is None:
             following = db.execute("SELECT min(first) FROM cand WHERE first>?", (position,)).fetchone()[0]
             after = stop if following is None else min(following, stop)
+            after = min((seq for seq in purged if position < seq < after), default=after)
             yield Hole(position, after - 1, "no frame that holds them is sound")
             position = after
             continue
         first, items, short, number = found
         for seq in range(position, min(first + items, stop)):
-            yield _record(_candidates(catalog, seq, (first, short, number)), frames, sources, seq, limit)
+            if seq in purged:
+                yield Purged(seq, *purged[seq])
+            else:
+                yield _record(_candidates(catalog, seq, (first, short, number)), frames, sources, seq, limit, skip)
         position = min(first + items, stop)
 
 
@@ -303,6 +337,7 @@ def _record(
     sources: Sequence[Source],
     seq: int,
     limit: int,
+    skip: frozenset[str],
 ) -> Survivor | Hole:
     row: Found | None = None
     purged = False
@@ -326,6 +361,7 @@ def _record(
             missing = [role for role in ("request", "identity") if getattr(found.row, role) is not None]
             if found.inline is None and found.row.response_encoding:
                 missing.append("response")
+            missing = [role for role in missing if role not in skip]
         elif found.row_bytes != row.row_bytes:
             continue
         for role in list(missing):

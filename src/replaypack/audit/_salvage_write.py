@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -11,11 +12,11 @@ from replaypack._write.publish import Progress as State
 from replaypack._write.publish import Publisher
 from replaypack._write.segment import PACK_TARGET, RECORD_FRAME, SegmentBuilder
 from replaypack.errors import CanonicalizationError, ObjectMissingError, ReplaypackError
-from replaypack.format.manifest import Content, Manifest, PackRef
+from replaypack.format.manifest import Content, Manifest, PackRef, Tombstone, encode_manifest
 from replaypack.format.merkle import MerkleTree, leaf_hash
 from replaypack.format.names import pack_key_of
 from replaypack.format.pack import TRAILER_SIZE
-from replaypack.format.recipe import encode_ops
+from replaypack.format.recipe import Range, encode_ops
 from replaypack.format.record_frame import Entry, encode_frame, stored_row
 from replaypack.format.row import (
     ABSENT_DIGEST,
@@ -33,12 +34,14 @@ from replaypack.policies.matching import NONE
 from replaypack.storage import Storage
 from replaypack.values import decode_payload, payload_pieces
 
-from ._salvage_sources import Survivor
+from ._salvage_sources import Purged, Survivor
 
 __all__ = ["RecordingWriter", "mended"]
 
 _KEYS = 4 << 20
 _RANGES = 1 << 20
+#: Where withheld literals are said to be.
+_NOWHERE = 1 << 46
 
 
 class _Publisher(Publisher):
@@ -69,9 +72,26 @@ class RecordingWriter:
         self._frame: list[Entry] = []
         self._keys = bytearray()
         self._size = 0
+        self._nowhere = _NOWHERE
+        self._tombstones: dict[tuple[str, str], list[tuple[int, str]]] = {}
+
+    def purged(self, record: Purged, key: bytes | None) -> None:
+        """Add a purged record, with its entry of ``keys`` (16 bytes of the key, discriminator) where it keeps one."""
+        seq = self.tree.count
+        if not self._frame:
+            self._splitter.begin_frame()
+        self._frame.append(Entry(b"", b"", None))
+        self._size += 12
+        if key is not None:
+            self._keys += pack_key(key[:16], key[16:24], seq)
+        self.tree.add(record.leaf)
+        self._tombstones.setdefault((record.time, record.reason), []).append((seq, record.leaf.hex()))
 
     def add(self, record: Survivor) -> None:
-        """Add a record; its row must have the next sequence number, and none of its blobs be lost."""
+        """Add a record; its row must have the next sequence number, and none of its blobs be lost.
+
+        Blobs of which there is nothing at all, not even None, are withheld.
+        """
         row, inline, splitter = record.row, record.inline, self._splitter
         blobs = dict(record.blobs)
         if inline is None and row.response_size < INLINE_LIMIT:
@@ -85,6 +105,8 @@ class RecordingWriter:
             if data is not None:
                 ref = row.response if role == "response" else getattr(row, role)
                 recipes += encode_ops(splitter.recipe(_pieces(ref.encoding, data)))
+            elif role != "response" and getattr(row, role) is not None:
+                recipes += self._withheld(getattr(row, role).size)
         entry = Entry(stored_row(record.row_bytes, inline), recipes, inline)
         self._frame.append(entry)
         self._size += len(entry.row) + len(recipes) + len(inline or b"") + 12
@@ -104,6 +126,13 @@ class RecordingWriter:
             if self._builder.keys_size >= _KEYS:
                 self._close_segment()
                 self.publisher.merge_live()
+
+    def _withheld(self, size: int) -> bytes:
+        """A recipe of literals that are nowhere, far behind all that are."""
+        if not size:
+            return encode_ops([])
+        self._nowhere += size
+        return encode_ops([Range(self._nowhere - size, size, 0)])
 
     def _hand_over(self) -> None:
         for offset, raw in self._stream.closed:
@@ -136,17 +165,32 @@ class RecordingWriter:
         self._close_segment()
         self.publisher.merge_all()
 
-    def manifest(self, content: Content, revision: int, previous: str | None) -> Manifest:
-        """The manifest of what was written, with the state, error and origin of ``content``."""
-        self.publisher.template = content
-        return self.publisher.manifest(
+    def manifest(self, content: Content, revision: int, previous: str | None, withheld: Sequence[Any]) -> Manifest:
+        """The manifest of what was written, with the state, error and origin of ``content``.
+
+        Purged records are of the kinds that ``content`` counts and no other record is.
+        """
+        publisher, counts = self.publisher, dict(self._counts)
+        left = self.tree.count - sum(counts.values())
+        for kind, count in content.counts.items():
+            take = min(left, max(0, count - counts.get(kind, 0)))
+            if take:
+                counts[kind] = counts.get(kind, 0) + take
+            left -= take
+        publisher.template = content
+        publisher.tombstones = [Tombstone(*which, records) for which, records in self._tombstones.items()]
+        literals = self._nowhere if self._nowhere > _NOWHERE else self._stream.end
+        manifest = publisher.manifest(
             revision=revision,
             cause="recover",
             state=content.state,
-            progress=State(self.tree, self._counts, self._stream.end, self._inlines),
+            progress=State(self.tree, counts, literals, self._inlines),
             error=content.error,
             previous=previous,
         )
+        if not withheld:
+            return manifest
+        return encode_manifest(manifest.content, msgspec.structs.replace(manifest.storage, withheld=sorted(withheld)))
 
 
 def _pieces(encoding: int, data: bytes) -> list[bytes]:
