@@ -13,6 +13,7 @@ from .gc import Amount, Collected, Unreadable, gc
 from .prove import prove
 from .purge import Purged, purge
 from .rekey import Rekeyed, rekey
+from .salvage import Lost, Salvage, SalvagedRecording, salvage
 from .scan import Finding, scan
 from .sign import (
     SignatureObject,
@@ -48,10 +49,13 @@ __all__ = [
     "Fault",
     "Finding",
     "Level",
+    "Lost",
     "Progress",
     "Proof",
     "Rekeyed",
     "copy",
+    "Salvage",
+    "SalvagedRecording",
     "SignatureObject",
     "SignatureState",
     "Signed",
@@ -68,6 +72,7 @@ __all__ = [
     "purge",
     "compact",
     "rekey",
+    "salvage",
     "scan",
     "sign",
     "signatures",
