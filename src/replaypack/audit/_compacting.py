@@ -15,7 +15,7 @@ from replaypack._read.sequence import in_order
 from replaypack._write.literals import SPLIT
 from replaypack._write.merge import finish
 from replaypack._write.publish import Progress as State
-from replaypack._write.publish import Publisher
+from replaypack._write.publish import Publisher, new_id
 from replaypack._write.segment import PACK_TARGET, SegmentBuilder
 from replaypack._write.shared import SharedLiterals, User
 from replaypack.errors import (
@@ -24,7 +24,6 @@ from replaypack.errors import (
     ObjectExistsError,
     ReplaypackError,
 )
-from replaypack.format.digests import digest
 from replaypack.format.frame import Compressor
 from replaypack.format.manifest import Manifest, PackRef, encode_manifest
 from replaypack.format.merkle import MerkleTree, leaf_hash
@@ -72,11 +71,10 @@ class Job:
         self.written = 0
         self._tools = tools
         self._source = Recording(tools.storage, name, newest)
-        level = tools.compressor.level
         self.publisher = Publisher(
             tools.storage,
             name,
-            writer=digest(b"compact" + bytes([level]) + bytes.fromhex(newest.digest))[:8],
+            writer=new_id(8),
             mode="replace",
             template=newest.content,
             base=None,
@@ -200,9 +198,9 @@ class Job:
             error=content.error,
             previous=self.newest.digest,
         )
-        withheld = self.newest.storage.withheld
-        if withheld:
-            manifest = encode_manifest(manifest.content, msgspec.structs.replace(manifest.storage, withheld=withheld))
+        old = self.newest.storage
+        storage = msgspec.structs.replace(manifest.storage, withheld=old.withheld, source=old.source)
+        manifest = encode_manifest(manifest.content, storage)
         if manifest.content_digest != self.newest.content_digest:  # pragma: no cover - the rows gave the same root
             raise FormatError("the content would change", where=self._source.locator)
         with Recording(self._tools.storage, self.name, manifest) as written:
@@ -210,6 +208,7 @@ class Job:
             packs = written.index.packs
         self.written = publisher.uploaded
         number = manifest.storage.revision
+        publisher.ensure()
         try:
             self._tools.storage.put_new(revision_key(self.name, number), manifest.raw)
         except ObjectExistsError:
@@ -217,6 +216,7 @@ class Job:
                 f"another writer committed revision {number} of {self.name!r} first; it is as that writer left it",
                 hint="run it again",
             ) from None
+        publisher.named()
         publisher.write_latest(self.name, manifest)
         return manifest, packs
 

@@ -22,6 +22,7 @@ from . import (
     cat,
     catalog,
     compact,
+    copy,
     diff,
     explain,
     gc,
@@ -37,6 +38,7 @@ from . import (
     sign,
     stats,
     verify,
+    zip,
 )
 from ._output import error_object, exit_code, print_error, silence
 from ._text import dump_json, escape
@@ -118,7 +120,10 @@ app.command("rekey")(rekey.rekey)
 app.command("compact")(compact.compact)
 app.command("rm")(rm.rm)
 app.command("catalog")(catalog.catalog)
+app.command("copy")(copy.copy)
 app.command("gc")(gc.gc)
+app.command("zip")(zip.zip_)
+app.command("unzip")(zip.unzip)
 
 
 def run(arguments: list[str]) -> int:

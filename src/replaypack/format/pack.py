@@ -30,6 +30,7 @@ __all__ = [
     "Toc",
     "check_header",
     "pack_header",
+    "decode_toc",
     "parse_pack",
     "parse_toc",
     "parse_trailer",
@@ -210,6 +211,22 @@ def parse_toc(body: bytes, raw_size: int, digest: bytes, pack_size: int, *, wher
     raw = decompress(body, raw_size, where=where)
     if short_digest(raw) != digest:
         raise FormatError("the table of contents does not match its digest", where=where)
+    toc = decode_toc(raw, pack_size, where=where)
+    position = len(HEADER)
+    for frame in toc.frames:
+        if frame.offset != position:
+            raise FormatError("the frames of the table of contents do not follow each other", where=where)
+        position += frame.length
+    if position != pack_size - TRAILER_SIZE - len(body) - _SKIP.size:
+        raise FormatError("the frames of the table of contents do not fill the pack", where=where)
+    return toc
+
+
+def decode_toc(raw: bytes, pack_size: int, *, where: str = "pack") -> Toc:
+    """Decode and check the raw bytes of a table of contents by themselves: not whether its frames fill the pack.
+
+    Raises `FormatError`.
+    """
     try:
         counts = _COUNTS.decode(raw)
         # A frame takes ten bytes of the pack at least; without a check zeros that compress to nothing fill the memory.
@@ -222,16 +239,13 @@ def parse_toc(body: bytes, raw_size: int, digest: bytes, pack_size: int, *, wher
         raise
     except (msgspec.MsgspecError, ValueError, RecursionError) as problem:
         raise FormatError(f"the table of contents does not parse: {problem}", where=where) from None
-    end = pack_size - TRAILER_SIZE - len(body) - _SKIP.size
-    position = len(HEADER)
     for frame in toc.frames:
         if frame.kind not in FrameKind.NAMES or (frame.origin is not None and not 0 <= frame.origin < len(toc.origins)):
             raise FormatError("the table of contents has an unknown kind of frame or origin", where=where)
         if len(frame.digest) != SHORT_SIZE or frame.first < 0 or frame.count < 0:
             raise FormatError("a frame of the table of contents has a field out of its bounds", where=where)
-        if frame.offset != position or frame.length <= 0 or frame.raw < 0:
+        if frame.length <= 0 or frame.raw < 0:
             raise FormatError("the frames of the table of contents do not follow each other", where=where)
-        position += frame.length
     if any(len(origin.recording) != 16 or len(origin.writer) != 8 for origin in toc.origins) or any(
         not 0 <= item.origin < len(toc.origins)
         or not 0 < item.count <= item.raw
@@ -240,8 +254,6 @@ def parse_toc(body: bytes, raw_size: int, digest: bytes, pack_size: int, *, wher
         for item in toc.external
     ):
         raise FormatError("the table of contents has an unsound origin or external frame", where=where)
-    if position != end:
-        raise FormatError("the frames of the table of contents do not fill the pack", where=where)
     return toc
 
 
