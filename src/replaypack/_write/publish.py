@@ -185,7 +185,7 @@ class Publisher:
         return [(start, raw, short, ref, at) for start, raw, short, at in frames]
 
     def _large_pack(self, data: bytes, cut: int) -> tuple[PackRef, bytes, list[tuple[int, int, bytes, Location]]]:
-        builder = PackBuilder(None)
+        builder = PackBuilder(None, self.compressor.noted)
         frames = []
         for start in range(0, len(data), cut):
             raw = data[start : start + cut]
@@ -338,7 +338,7 @@ class Publisher:
 
     def pages(self, raws: Sequence[bytes]) -> list[PageRef]:
         """Put pages that the manifest refers to directly in a pack of their own."""
-        builder = PackBuilder(self.origin)
+        builder = PackBuilder(self.origin, self.compressor.noted)
         placed = []
         for raw in raws:
             short = short_digest(raw)

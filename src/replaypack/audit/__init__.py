@@ -6,12 +6,14 @@ from replaypack.format.proof import MAX_PROOF, Proof, check_payload, check_proof
 
 from ._faults import FAULTS, LEVELS, Fault, Level, Progress
 from .catalog import Cataloged, write_catalog
+from .compact import Compacted, Compaction, compact
 from .copy import Copied, CopiedRecording, copy
 from .diff import Diff, assert_same, diff
 from .gc import Amount, Collected, Unreadable, gc
 from .prove import prove
 from .purge import Purged, purge
 from .rekey import Rekeyed, rekey
+from .salvage import Lost, Salvage, SalvagedRecording, salvage
 from .scan import Finding, scan
 from .sign import (
     SignatureObject,
@@ -42,13 +44,18 @@ __all__ = [
     "Diff",
     "Amount",
     "Collected",
+    "Compacted",
+    "Compaction",
     "Fault",
     "Finding",
     "Level",
+    "Lost",
     "Progress",
     "Proof",
     "Rekeyed",
     "copy",
+    "Salvage",
+    "SalvagedRecording",
     "SignatureObject",
     "SignatureState",
     "Signed",
@@ -63,7 +70,9 @@ __all__ = [
     "gc",
     "Purged",
     "purge",
+    "compact",
     "rekey",
+    "salvage",
     "scan",
     "sign",
     "signatures",

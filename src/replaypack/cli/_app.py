@@ -21,6 +21,7 @@ from replaypack.errors import ReplaypackError
 from . import (
     cat,
     catalog,
+    compact,
     copy,
     diff,
     explain,
@@ -116,6 +117,7 @@ app.command("import")(interchange.import_)
 app.command("export")(interchange.export)
 app.command("recover")(recover.recover)
 app.command("rekey")(rekey.rekey)
+app.command("compact")(compact.compact)
 app.command("rm")(rm.rm)
 app.command("catalog")(catalog.catalog)
 app.command("copy")(copy.copy)
