@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Sequence
 from blake3 import blake3
 
 from replaypack.format.frame import Compressor
-from replaypack.format.pack import Origin
 from replaypack.format.recipe import Op, Range, Recipe, cut
 from replaypack.format.table import INLINE_SPACE
 
@@ -174,8 +173,9 @@ class SharedLiterals:
         self._stream.cut()
         self._take_closed(user, upload_large)
 
-    def forget(self) -> None:
-        """Let nobody take bytes from what was written so far."""
+    def forget(self, upload_large: UploadLarge) -> None:
+        """Let nobody take bytes from what was written so far, nor share a frame with it."""
+        self.cut(None, upload_large)
         self.splitter.forget()
 
     def wait(self, user: User) -> None:
@@ -189,10 +189,10 @@ class SharedLiterals:
             number < len(self._frames) and self._frames[number].placed is not None for number in user.used - user.own
         )
 
-    def place(self, origin: Origin, upload: Upload, upload_large: UploadLarge) -> None:
-        """Put the frames of several recordings in a pack."""
+    def place(self, upload: Upload, upload_large: UploadLarge) -> None:
+        """Put the frames of several recordings in a pack that names none: no recording may be given it as its own."""
         self._common.compress(self._compressor, self._run)
-        self._common.spill(origin, upload, upload_large, self._compressor)
+        self._common.spill(None, upload, upload_large, self._compressor)
         self._common = SegmentBuilder(0, 0)
 
     def refer(self, user: User) -> int:

@@ -182,7 +182,7 @@ class _Run:
             job.write()
         except (FormatError, ObjectMissingError, ObjectTooShortError) as error:
             # What was written of it is in no pack, perhaps: nobody may take bytes from there.
-            self.shared.forget()
+            self.shared.forget(job.publisher.upload_large)
             self._leave(name, newest, packs, "failed", error)
             return
         if self.shared.open_size >= GROUP or job.user.own:
@@ -201,7 +201,7 @@ class _Run:
             first = self._waiting[0]
             publisher = first.publisher
             self.shared.cut(first.user if len(self._waiting) == 1 else None, publisher.upload_large)
-            self.shared.place(publisher.origin, publisher.upload, publisher.upload_large)
+            self.shared.place(publisher.upload, publisher.upload_large)
             waiting, self._waiting = self._waiting, []
             for job in waiting:
                 self._commit(job)
