@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from replaypack import Archive, ReplayMismatch
-from replaypack.audit import purge, verify_archive
+from replaypack._write import publish
+from replaypack.audit import purge, rekey, verify_archive
 from replaypack.errors import PurgedError, RecordingExistsError, UsageError
 from replaypack.format.frame import decompress
 from replaypack.format.names import pack_key_of
@@ -126,7 +128,7 @@ def test_every_byte_is_gone(archive: Archive, flush: bool) -> None:
         seq: row for seq, row in rows.items() if seq not in (3, 4, 5)
     }
     sound(archive)
-    assert len(list(archive.revisions("r"))) == 1
+    assert [(m.storage.cause, m.records) for m in archive.revisions("r")] == [("claim", 0), ("purge", 10)]
     with pytest.raises(PurgedError):
         after.lookup("tool", SEARCH, nth=3)
     assert after.lookup("tool", SEARCH, nth=4).response == "answer 0"  # type: ignore[union-attr]
@@ -283,6 +285,86 @@ def test_refused(archive: Archive) -> None:
     assert archive.open("r").tombstones == []
     with archive.recorder("r", if_exists="append", **options()), pytest.raises(RecordingExistsError):
         purge(archive, "r", [3], "asked to")
+
+
+def test_a_pack_that_only_another_recording_names_any_more(archive: Archive) -> None:
+    canary, answer = "canary-in-a-request-8517 ", "canary-in-an-answer-8517 "
+    recorder = archive.recorder("r", **options())
+    conversation(recorder, 2, {0: answer})
+    recorder.append(kind="model", name="m", identity={"model": "m", "messages": ["x" * 9000, canary * 99]}, response=1)
+    recorder.append(kind="model", name="m", identity={"model": "m", "messages": ["y " * 9000]}, response=1)
+    recorder.flush()
+    with archive.recorder("next", base="r", **options()) as other:
+        other.append(kind="model", name="m", identity={"model": "m", "messages": ["y " * 9000, "more"]}, response=2)
+    for number in range(20):
+        recorder.append(kind="tool", identity=number, response=number)
+        recorder.flush()
+    recorder.seal()
+    named = {ref.digest for ref in archive.open("r").index.packs}
+    assert any(ref.digest not in named and ref.size for ref in archive.open("next").index.packs[:1])
+    wanted = [(r.request, r.response) for r in archive.open("next").records()]
+    purge(archive, "r", [0, 1, 2], "asked to")
+    assert found(archive.storage, canary, answer) == set()
+    assert [(r.request, r.response) for r in archive.open("next").records()] == wanted
+    sound(archive)
+
+
+def test_a_recording_made_of_it_by_rekeying(archive: Archive) -> None:
+    fill(archive)
+    rekey(archive, "r", match="uuids", to="rekeyed")
+    with pytest.raises(UsageError, match="3, 4, 5 of rekeyed"):
+        purge(archive, "r", [3, 4, 5], "asked to")
+    done = purge(archive, "r", [3, 4, 5], "asked to", keep_shared=True)
+    assert done.shared["rekeyed"] == [3, 4, 5]
+    sound(archive)
+    assert archive.open("rekeyed").record(3).response == CANARIES[1]
+    purge(archive, "rekeyed", [3, 4, 5], "asked to")
+    assert found(archive.storage) == set()
+    sound(archive)
+
+
+def test_a_revision_made_by_rekeying(archive: Archive) -> None:
+    fill(archive)
+    rekey(archive, "r", match="uuids")
+    purge(archive, "r", [3, 4, 5], "asked to")
+    assert found(archive.storage) == set()
+    sound(archive)
+
+
+def test_a_local_archive_and_its_journals(tmp_path: Path) -> None:
+    archive = Archive(tmp_path)
+    fill(archive, flush=True)
+    left = archive.recorder("r", if_exists="append", **options())
+    tools(left, 1)
+    journal = left._journal.path
+    kept = journal.read_bytes()
+    left.seal()
+    assert not journal.exists()
+    journal.write_bytes(kept)  # as where its recorder died right behind the commit
+    done = purge(archive, "r", [3, 4, 5], "asked to")
+    assert done.journals == [str(journal)]
+    assert not journal.exists()
+    assert found(archive.storage) == set()
+    for path in tmp_path.rglob("*"):
+        assert not path.is_file() or not any(canary.encode() in path.read_bytes() for canary in CANARIES)
+    sound(archive)
+
+
+def test_where_tables_need_pages(archive: Archive) -> None:
+    with archive.recorder("r", **options()) as recorder:
+        for number in range(2400):
+            recorder.append(kind="tool", name="f", identity=number, response=f"canary-{number}-8517")
+    with mock.patch.object(publish, "INLINE_LIMIT", 100), mock.patch.object(publish, "_MAX_INLINE_PACKS", 0):
+        gone = [0, *range(1000, 1200), 2399]
+        purge(archive, "r", gone, "asked to")
+        assert archive.open("r").manifest.storage.segments[0].keys.page is not None
+        sound(archive)
+        assert purge(archive, "r", gone, "asked to").rewritten == []
+        done = purge(archive, "r", [7], "asked to")
+        assert done.rewritten == ["r"]
+    assert found(archive.storage, *(f"canary-{number}-8517" for number in (*gone[:9], 2399, 7))) == set()
+    assert len(list(archive.open("r").records())) == 2400 - len(gone) - 1
+    sound(archive)
 
 
 # Interruption

@@ -223,6 +223,10 @@ class Payload:
                     yield entry.first + number, at, end
                 at = end
 
+    def own_rows(self, recording: Recording) -> set[bytes]:
+        """Digests of record frames that another recording has as its own: its records are the very same."""
+        return {entry.digest for entry, _ in recording.index.frames() if entry.digest in self.row_frames}
+
     def taken(self, recording: Recording, uses: Uses) -> Iterator[tuple[bytes, int, int]]:
         """Yield (digest of a frame, start, end in its raw bytes) of what a recording takes."""
         for entry, _ in literal_rows(recording) if len(uses.taken) else ():

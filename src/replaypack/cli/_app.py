@@ -18,7 +18,7 @@ from typer.core import TyperGroup
 from replaypack import __version__
 from replaypack.errors import ReplaypackError
 
-from . import cat, catalog, explain, interchange, log, ls, recover, rekey, rm, scan, show, verify
+from . import cat, catalog, explain, interchange, log, ls, purge, recover, rekey, rm, scan, show, verify
 from ._output import error_object, exit_code, print_error, silence
 from ._text import dump_json, escape
 
@@ -91,6 +91,7 @@ app.command("export")(interchange.export)
 app.command("recover")(recover.recover)
 app.command("rekey")(rekey.rekey)
 app.command("rm")(rm.rm)
+app.command("purge")(purge.purge)
 app.command("catalog")(catalog.catalog)
 
 
