@@ -21,11 +21,13 @@ from replaypack.format import names
 from replaypack.format.base64 import decode_base64, encode_base64
 from replaypack.format.catalog import parse_catalog
 from replaypack.format.digests import digest, short_digest
+from replaypack.format.dsse import key_id, pae, parse_envelope, parse_statement, statement_of
 from replaypack.format.frame import decompress
 from replaypack.format.journal import read_journal
 from replaypack.format.manifest import parse_manifest, read_root
 from replaypack.format.merkle import MerkleTree, leaf_hash, merkle_root
 from replaypack.format.pack import parse_pack
+from replaypack.format.proof import check_proof
 from replaypack.format.recipe import Range, encode_ops, materialise, parse_ops, resolve
 from replaypack.format.record_frame import RecordFrame, encode_entry
 from replaypack.format.row import BlobRef, discriminator, encode_row, parse_row
@@ -287,6 +289,24 @@ def test_archive(case: dict[str, Any], tmp_path: Path) -> None:
         assert (None if found is None else found.seq) == lookup["seq"]
 
 
+@pytest.mark.parametrize("case", cases("valid", "proofs"))
+def test_proofs(case: dict[str, Any]) -> None:
+    found = check_proof(case["proof"].encode(), case["content_digest"])
+    assert (found.seq, found.leaf.hex()) == (case["seq"], case["leaf"])
+    assert (None if found.row_bytes is None else found.row_bytes.hex()) == case["row"]
+    assert {role: data.hex() for role, data in found.payloads.items()} == case["payloads"]
+
+
+@pytest.mark.parametrize("case", cases("valid", "signatures"))
+def test_signatures(case: dict[str, Any]) -> None:
+    envelope = parse_envelope(case["envelope"].encode())
+    says = parse_statement(envelope) == statement_of(case["content"].encode())
+    assert says or case["state"] in ("altered", "wrong key")
+    if "pae" in case:
+        assert pae(envelope.payload_type, envelope.payload).hex() == case["pae"]
+        assert key_id(hexed(case, "public_key")) == case["key_id"]
+
+
 # Invalid
 
 
@@ -445,6 +465,20 @@ def test_archive_refused(case: dict[str, Any]) -> None:
     [lookups] = [item.values[0]["lookups"] for item in archive_cases() if item.values[0]["name"] == case["recording"]]
     with refused(case["error"]), Archive("", storage=storage).open(case["recording"]) as recording:
         read(recording, case["read"], lookups)
+
+
+@pytest.mark.parametrize("case", cases("invalid", "proofs"))
+def test_proofs_refused(case: dict[str, Any]) -> None:
+    with pytest.raises(ReplaypackError) as caught:
+        check_proof(case["proof"].encode(), case["content_digest"])
+    assert caught.value.code == case["error"]
+
+
+@pytest.mark.parametrize("case", cases("invalid", "signatures"))
+def test_signatures_refused(case: dict[str, Any]) -> None:
+    with pytest.raises(FormatError) as caught:
+        parse_statement(parse_envelope(case["envelope"].encode()))
+    assert caught.value.code == case["error"]
 
 
 def test_every_error_has_a_vector() -> None:

@@ -1,12 +1,12 @@
 """Read every vector with a reader that shares no code with the library: ``python spec/conformance/read_vectors.py``.
 
-Prints what it did and exits with 1 where something is not as the vectors say. `rpk.py` and `rpk_archive.py` beside it
-are the reader.
+Prints what it did and exits with 1 where something is not as the vectors say. The modules beside it are the reader.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import re
 import struct
@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import rpk
 import rpk_archive
+import rpk_audit
 import rpk_match
 import rpk_redaction
 from rpk import Refused, digest, need
@@ -265,6 +266,23 @@ def redaction(case: Case) -> None:
         same(rpk.key_of(case["kind"], redacted).hex(), case["key"])
 
 
+def proofs(case: Case) -> None:
+    found = rpk_audit.check_proof(case["proof"].encode(), case["content_digest"])
+    same([found["seq"], found["leaf"]], [case.get("seq"), case.get("leaf")])
+    same(found["row"] and found["row"].hex(), case.get("row"))
+    same({role: payload.hex() for role, payload in found["payloads"].items()}, case.get("payloads"))
+
+
+def signatures(case: Case) -> None:
+    public = data(case, "public_key")
+    if "pae" in case:
+        envelope = json.loads(case["envelope"])
+        body = base64.b64decode(envelope["payload"])
+        same(rpk_audit.pae(envelope["payloadType"].encode(), body).hex(), case["pae"])
+        same(hashlib.sha256(public).hexdigest(), case["key_id"])
+    same(rpk_audit.state(case["envelope"].encode(), case["content"].encode(), public), case.get("state"))
+
+
 def object_of(archive: str, key: str) -> bytes:
     return (VECTORS / "valid" / "archive" / archive / key).read_bytes()
 
@@ -361,10 +379,12 @@ FEATURES: dict[str, Callable[[Case], None]] = {
     "catalog": catalog,
     "names": names,
     "packs": packs,
+    "proofs": proofs,
     "recipes": recipes,
     "redaction": redaction,
     "record_frames": record_frames,
     "rows": rows,
+    "signatures": signatures,
     "tables": tables,
     "varints": varints,
 }

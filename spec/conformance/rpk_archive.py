@@ -36,7 +36,7 @@ CONTENT = (
 ).split()
 STORAGE = (
     "cause checkpoint claim created inlines literals merkle_edge pack_pages packs previous revision segments "
-    "tombstones withheld writer".split()
+    "source tombstones withheld writer".split()
 )
 CAUSES = "append checkpoint claim compact copy import migrate purge recover rekey replace seal".split()
 DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
@@ -74,19 +74,8 @@ def parse_document(data: bytes) -> dict[str, Any]:
     return document  # type: ignore[no-any-return]
 
 
-def parse_manifest(data: bytes) -> dict[str, Any]:
-    need(len(data) <= 16 << 20, "too large")
-    document = parse_document(data)
-    need(canonical(document).encode() == data, "not canonical")
-    own = document.pop("digest", None)
-    need(own == digest(canonical(document).encode()).hex(), "digest")
-    features = document.get("features")
-    need(isinstance(features, list) and all(isinstance(name, str) for name in features), "features")
-    need(not features, f"features {features}", "format.future_version")
-    members(document, ["content", "features", "format", "storage", "version"])
-    content, storage = document["content"], document["storage"]
+def check_content(content: Any) -> None:
     members(content, CONTENT)
-    members(storage, STORAGE)
     need(hexdigits(content["id"], 16) and hexdigits(content["merkle_root"], 32), "id, Merkle root")
     need(content["state"] in ("open", "sealed", "incomplete") and is_time(content["started"]), "state, start")
     need(all(content[n] is None or hexdigits(content[n], 32) for n in ("extends", "derived_from")), "references")
@@ -99,6 +88,21 @@ def parse_manifest(data: bytes) -> dict[str, Any]:
     need(integer(content["records"], 0, 1 << 48) and isinstance(content["counts"], dict), "records")
     need(all(integer(count, 1) for count in content["counts"].values()), "counts")
     need(sum(content["counts"].values()) == content["records"], "counts")
+
+
+def parse_manifest(data: bytes) -> dict[str, Any]:
+    need(len(data) <= 16 << 20, "too large")
+    document = parse_document(data)
+    need(canonical(document).encode() == data, "not canonical")
+    own = document.pop("digest", None)
+    need(own == digest(canonical(document).encode()).hex(), "digest")
+    features = document.get("features")
+    need(isinstance(features, list) and all(isinstance(name, str) for name in features), "features")
+    need(not features, f"features {features}", "format.future_version")
+    members(document, ["content", "features", "format", "storage", "version"])
+    content, storage = document["content"], document["storage"]
+    members(storage, STORAGE)
+    check_content(content)
     need(storage["cause"] in CAUSES and storage["claim"] in (None, "create", "append", "replace"), "cause")
     need((storage["claim"] is not None) == (storage["cause"] in ("claim", "checkpoint")), "claim")
     need(integer(storage["revision"], 1, 10**8 - 1) and integer(storage["checkpoint"]), "numbers")
@@ -115,6 +119,10 @@ def parse_manifest(data: bytes) -> dict[str, Any]:
     edge = [bytes.fromhex(node) for node in storage["merkle_edge"]]
     need(root_of_edge(content["records"], edge).hex() == content["merkle_root"], "Merkle root")
     purged = check_tombstones(storage["tombstones"], content["records"])
+    if storage["source"] is not None:
+        members(storage["source"], ["manifest", "policy"])
+        need(hexdigits(storage["source"]["manifest"], 32), "manifest copied from")
+        need(re.fullmatch(r"[a-z0-9-]{1,64}", str(storage["source"]["policy"])) is not None, "policy of a copy")
     need(storage["withheld"] in ([], ["identity"], ["request"], ["identity", "request"]), "withheld")
     first = inlines = 0
     need(integer(storage["inlines"], 0, 1 << 47), "inlines")

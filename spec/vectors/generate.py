@@ -11,11 +11,12 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-for entry in (ROOT / "src", Path(__file__).parent):
+for entry in (ROOT / "src", Path(__file__).parent, ROOT / "spec" / "conformance"):
     if str(entry) not in sys.path:
         sys.path.insert(0, str(entry))
 
 import build_archive  # noqa: E402
+import build_audit  # noqa: E402
 import build_documents  # noqa: E402
 import build_invalid  # noqa: E402
 import build_match  # noqa: E402
@@ -47,6 +48,8 @@ def valid() -> dict[str, dict[str, object]]:
         "packs/packs": build_valid.packs(),
         "tables/tables": build_valid.tables(),
         "merkle/merkle": build_documents.merkle(),
+        "proofs/proofs": build_audit.proofs(),
+        "signatures/signatures": build_audit.signatures(),
         "manifest/manifests": build_documents.manifests(),
         "manifest/markers": build_documents.markers(),
         "match/policies": build_match.policies(),

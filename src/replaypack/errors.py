@@ -26,6 +26,7 @@ __all__ = [
     "ObjectMissingError",
     "ObjectTooShortError",
     "ProjectionError",
+    "ProofError",
     "PublishError",
     "PurgedError",
     "ReadOnlyStorageError",
@@ -464,6 +465,12 @@ class ProjectionError(ReplaypackError, ValueError):
     def __init__(self, message: str, *, report: object = None, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
         self.report = report
+
+
+class ProofError(ReplaypackError, ValueError):
+    """An inclusion proof that is well formed and does not prove what it should: another digest, row or payload."""
+
+    code = "proof.invalid"
 
 
 class ReplaypackWarning(UserWarning):

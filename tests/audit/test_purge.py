@@ -11,7 +11,7 @@ import pytest
 
 from replaypack import Archive, ReplayMismatch
 from replaypack._write import publish
-from replaypack.audit import purge, rekey, verify_archive
+from replaypack.audit import compact, copy, diff, prove, purge, rekey, stats, verify_archive
 from replaypack.errors import PurgedError, RecordingExistsError, UsageError
 from replaypack.format.frame import decompress
 from replaypack.format.names import pack_key_of
@@ -365,6 +365,63 @@ def test_where_tables_need_pages(archive: Archive) -> None:
     assert found(archive.storage, *(f"canary-{number}-8517" for number in (*gone[:9], 2399, 7))) == set()
     assert len(list(archive.open("r").records())) == 2400 - len(gone) - 1
     sound(archive)
+
+
+def test_after_compaction(archive: Archive) -> None:
+    """Recordings share literals then, and what was before may lie there still."""
+    canary = "canary-in-a-turn-8517 "
+    fill(archive, flush=True)
+    with archive.recorder("one", **options()) as recorder:
+        conversation(recorder, 4, {2: canary})
+    with archive.recorder("two", base="one", **options()) as recorder:
+        conversation(recorder, 4, {2: canary})
+    compact(archive)
+    sound(archive)
+    wanted = [r.request for r in archive.open("two").records()]
+    purge(archive, "r", [3, 4, 5], "asked to")
+    assert found(archive.storage) == set()
+    done = purge(archive, "one", [2, 3], "asked to", keep_shared=True)
+    assert "two" in done.shared
+    assert [r.request for r in archive.open("two").records()] == wanted
+    sound(archive)
+    purge(archive, "two", [2, 3], "asked to", keep_shared=True)
+    assert found(archive.storage, canary) == set()
+    sound(archive)
+    compact(archive)
+    sound(archive)
+    assert [r.seq for r in archive.open("two").records()] == [0, 1]
+    assert archive.open("r").manifest.purged == 3
+
+
+def test_comparing(archive: Archive) -> None:
+    for name in ("r", "whole"):
+        fill(archive, name)
+    with archive.recorder("other", **options()) as recorder:
+        recorder.append(kind="tool", name="search", identity=SEARCH, response="another")
+    purge(archive, "r", [3, 4, 5], "asked to", keep_shared=True)
+    found_ = diff(archive.open("whole"), archive.open("r"))
+    assert (found_.counts["removed"], found_.counts["added"], found_.counts["changed"]) == (3, 0, 0)
+    assert found_.counts["same"] == 7
+    bare = Archive("", storage=MemoryStorage())
+    copy(archive, bare, ["r", "other"], responses_only=True)
+    assert diff(archive.open("r"), bare.open("r")).counts["same"]
+    changed = diff(archive.open("r"), bare.open("other"), kinds=["tool"])
+    assert changed.counts["changed"] + changed.counts["removed"] > 0
+    assert stats(archive.open("r")).records == 10
+
+
+def test_it_can_be_proved_and_copied(archive: Archive) -> None:
+    fill(archive)
+    whole = archive.open("r")
+    proofs = [prove(whole, seq) for seq in (3, 7)]
+    purge(archive, "r", [3, 4, 5], "asked to")
+    assert [prove(archive.open("r"), 7)] == proofs[1:]
+    other = Archive("", storage=MemoryStorage())
+    copy(archive, other, ["r"])
+    assert other.open("r").content_digest == whole.content_digest
+    assert [r.seq for r in other.open("r").records()] == [0, 1, 2, 6, 7, 8, 9]
+    assert found(other.storage) == set()
+    sound(other)
 
 
 # Interruption

@@ -191,11 +191,14 @@ def test_what_a_bucket_keeps(gcs_bucket: Bucket, monkeypatch: pytest.MonkeyPatch
         return said
 
     monkeypatch.setattr(type(storage), "_bucket", staticmethod(answer))
-    for said, why in [
+    for now, why in [
         ({"versioning": {"enabled": True}}, "keeps versions"),
         ({"retentionPolicy": {"retentionPeriod": "60"}}, "retention policy"),
         ({"softDeletePolicy": {"retentionDurationSeconds": "604800"}}, "for 604800 seconds"),
     ]:
+        said.clear()
+        said.update(now)
         assert why in storage.keeps_deleted()
-    said = {"versioning": {"enabled": False}, "softDeletePolicy": {"retentionDurationSeconds": "0"}}
+    said.clear()
+    said.update({"versioning": {"enabled": False}, "softDeletePolicy": {"retentionDurationSeconds": "0"}})
     assert storage.keeps_deleted() is None

@@ -69,6 +69,8 @@ class Payload:
         self.spans: dict[bytes, Intervals] = {}
         #: Record frames with rows of them.
         self.row_frames: set[bytes] = set()
+        #: Pages with digests that their rows went into.
+        self.pages: set[bytes] = set()
         #: Their keys (16 bytes), and digests (32) of their payloads with the record and role.
         self.keys: dict[int, bytes] = {}
         self.blobs: dict[bytes, tuple[int, str]] = {}
@@ -81,6 +83,9 @@ class Payload:
     def add(self, recording: Recording) -> None:
         """Take in where a revision of the recording has them. Raises `FormatError`, `StorageError`."""
         index = recording.index
+        summary = getattr(recording.manifest.storage, "summary", None)
+        if summary is not None:
+            self.pages.add(bytes.fromhex(summary.digest))
         literals = Intervals()
         wanted = sorted(seq for seq in self.seqs if seq < len(recording) and seq not in index.purged)
         position = 0

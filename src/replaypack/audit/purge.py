@@ -17,6 +17,7 @@ from replaypack._read.packs import Frame, PackReader
 from replaypack._write.claim import refuse_claimed
 from replaypack._write.intervals import Intervals
 from replaypack._write.publish import Publisher, now_rfc3339, progress_of
+from replaypack._write.reuse import renamed
 from replaypack._write.rewrite import Fate, LiteralFate, RecordFate, rewrite
 from replaypack.errors import (
     AccessDeniedError,
@@ -401,6 +402,9 @@ class _Purge:
         if not payload:
             return False
         for info in toc.frames:
+            of_it = info.origin is not None and toc.origins[info.origin].recording == payload.id
+            if of_it and info.digest in payload.pages:
+                return True
             if info.digest in payload.row_frames and info.digest not in rows_kept:
                 return True
             spans = payload.spans.get(info.digest)
@@ -408,7 +412,6 @@ class _Purge:
                 stays = Uses(spans, Intervals(taken.get(info.digest, ())))
                 if stays.gone(0, info.raw):
                     return True
-            of_it = info.origin is not None and toc.origins[info.origin].recording == payload.id
             if of_it and named and info.kind == FrameKind.PAGE and payload.in_page(self._reader, pack, info, keys):
                 return True
         return False
@@ -433,7 +436,7 @@ class _Purge:
                 self._storage,
                 held.name,
                 # The same again in a second run: it makes the same packs.
-                writer=digest(seed)[:8],
+                writer=renamed(digest(seed)[:8], self._storage),
                 mode="replace",
                 template=old.content,
                 base=None,
@@ -462,8 +465,11 @@ class _Purge:
                 error=old.content.error,
                 previous=old.digest,
             ).storage
+        # Runs of records are digests without salts: what is short could be guessed from them.
+        derived = {name: None for name in ("summary",) if hasattr(old.storage, name)}
         section = msgspec.structs.replace(
             old.storage,
+            **derived,
             revision=revision,
             checkpoint=0,
             cause="purge",
@@ -478,7 +484,9 @@ class _Purge:
         )
         manifest = encode_manifest(old.content, section)
         self._check(held.name, manifest)
+        publisher.ensure()
         self._commit(held.name, manifest)
+        publisher.named()
 
     def _check(self, name: str, manifest: Manifest) -> None:
         """What it was made of is about to be deleted: be sure of it before."""

@@ -16,11 +16,10 @@ from replaypack import values
 from replaypack._escape import counted, escape
 from replaypack._plain import survey
 from replaypack.canonical import canonical_json, key_digest
+from replaypack.differences import Difference, differences
 from replaypack.errors import CanonicalizationError, PurgedError, UsageError
 from replaypack.recording import Record, Recording
 from replaypack.values import ABSENT
-
-from .differences import Difference, differences
 
 __all__ = ["Explanation", "Near", "Reason", "explain"]
 

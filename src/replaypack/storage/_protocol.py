@@ -160,6 +160,13 @@ class Storage(ABC):
         Raises `StorageUnsupportedError` where there is no listing (http).
         """
 
+    def leftovers(self, before: float, *, delete: bool = False) -> Iterator[ObjectInfo]:
+        """What interrupted writes left, in no object's place, last changed before ``before`` (seconds since the epoch).
+
+        With ``delete`` each is removed before it is named. Stores whose writes leave nothing have none.
+        """
+        return iter(())
+
     def keeps_deleted(self) -> str | None:
         """Why the store keeps bytes that are deleted (versions, locks, soft delete); None where it does not.
 
