@@ -12,7 +12,15 @@ import pytest
 from replaypack import Archive, ReplayMismatch
 from replaypack._write import publish
 from replaypack.audit import compact, copy, diff, prove, purge, rekey, stats, verify_archive
-from replaypack.errors import PurgedError, RecordingExistsError, UsageError
+from replaypack.errors import (
+    AccessDeniedError,
+    PurgedError,
+    ReadOnlyStorageError,
+    RecordingExistsError,
+    StorageUnavailableError,
+    StorageUnsupportedError,
+    UsageError,
+)
 from replaypack.format.frame import decompress
 from replaypack.format.names import pack_key_of
 from replaypack.format.pack import parse_pack
@@ -287,6 +295,25 @@ def test_refused(archive: Archive) -> None:
         purge(archive, "r", [3], "asked to")
 
 
+def test_a_store_that_keeps_what_is_deleted(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(archive)
+    monkeypatch.setattr(archive.storage, "keeps_deleted", lambda: "it keeps versions")
+    with pytest.raises(StorageUnsupportedError, match="cannot forget: it keeps versions"):
+        purge(archive, "r", [3], "asked to", unchecked_bucket=True)
+
+    def denied() -> None:
+        raise AccessDeniedError("not permitted")
+
+    monkeypatch.setattr(archive.storage, "keeps_deleted", denied)
+    with pytest.raises(AccessDeniedError, match="it cannot be told"):
+        purge(archive, "r", [3], "asked to")
+    purge(archive, "r", [3], "asked to", unchecked_bucket=True)
+    assert archive.open("r").manifest.purged == 1
+    archive.storage.read_only = True
+    with pytest.raises(ReadOnlyStorageError):
+        purge(archive, "r", [4], "asked to")
+
+
 def test_a_pack_that_only_another_recording_names_any_more(archive: Archive) -> None:
     canary, answer = "canary-in-a-request-8517 ", "canary-in-an-answer-8517 "
     recorder = archive.recorder("r", **options())
@@ -434,8 +461,9 @@ class Stop(BaseException):
 class Dying(MemoryStorage):
     """Dies with operation number ``at``, before it is done or right after."""
 
-    def __init__(self, objects: dict[str, bytes], at: int, *, after: bool) -> None:
+    def __init__(self, objects: dict[str, bytes], at: int, failure: type[BaseException], *, after: bool) -> None:
         super().__init__()
+        self._failure = failure
         for key, data in objects.items():
             MemoryStorage.put(self, key, data)
         self.count, self._at_, self._after = 0, at, after
@@ -445,7 +473,7 @@ class Dying(MemoryStorage):
         if self.count == self._at_:
             if self._after:
                 work()
-            raise Stop
+            raise self._failure("the store is gone")
         return work()
 
     def put_new(self, key: str, data: bytes, **options: Any) -> None:
@@ -458,8 +486,8 @@ class Dying(MemoryStorage):
         self._step(lambda: super(Dying, self).delete(key))
 
 
-@pytest.mark.parametrize("after", [False, True])
-def test_interrupted_anywhere(archive: Archive, after: bool) -> None:
+@pytest.mark.parametrize(("after", "failure"), [(False, Stop), (True, StorageUnavailableError)])
+def test_interrupted_anywhere(archive: Archive, after: bool, failure: type[BaseException]) -> None:
     canary = "canary-in-a-turn-8517 "
     media = CANARIES[-1].encode() + bytes(range(256)) * (17 << 10)
     with archive.recorder("r", **options()) as recorder:
@@ -475,11 +503,11 @@ def test_interrupted_anywhere(archive: Archive, after: bool) -> None:
     tried = 0
     while True:
         tried += 1
-        storage = Dying(objects, tried, after=after)
+        storage = Dying(objects, tried, failure, after=after)
         dying = Archive("", storage=storage)
         try:
             purge(dying, "r", gone, "asked to", keep_shared=True)
-        except Stop:
+        except failure:
             pass
         else:
             break
