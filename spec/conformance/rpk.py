@@ -282,10 +282,10 @@ def split_records(raw: bytes, purged: Collection[int] = ()) -> list[tuple[bytes,
 
 def parse_pack(data: bytes) -> dict[str, Any]:
     need(len(data) >= 24 + 8 + 32, "too short for a pack")
-    magic, size, name, version, flags, reserved = struct.unpack_from("<II8sHHI", data)
+    magic, size, name, version, flags, _level = struct.unpack_from("<II8sHHI", data)
     need((magic, size, name) == (SKIPPABLE, 16, b"RPKPACK\n"), "no pack")
     need(version <= 1, f"pack version {version}", "format.future_version")
-    need((version, flags, reserved) == (1, 0, 0), "pack header", "format.malformed_version")
+    need((version, flags) == (1, 0), "pack header", "format.malformed_version")
     length, raw_size, short, end = struct.unpack("<II16s8s", data[-32:])
     start = len(data) - 32 - length
     need(end == b"RPKEND1\n" and start >= 32 and raw_size <= 64 << 20, "trailer")

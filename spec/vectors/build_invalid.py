@@ -209,8 +209,8 @@ def packs() -> Vector:
         frames_[number] = msgspec.structs.replace(frames_[number], **fields)
         return _pack_of(Toc(frames_, toc.origins, toc.external), data)
 
-    def header(version: int, flags: int = 0, reserved: int = 0) -> bytes:
-        return HEADER[:16] + struct.pack("<HHI", version, flags, reserved)
+    def header(version: int, flags: int = 0) -> bytes:
+        return HEADER[:16] + struct.pack("<HHI", version, flags, 0)
 
     items = {
         "nothing": b"",
@@ -249,7 +249,6 @@ def packs() -> Vector:
         {
             "version 0": _pack_of(toc, data, header=header(0)),
             "flags that are not defined": _pack_of(toc, data, header=header(1, 1)),
-            "reserved bytes": _pack_of(toc, data, header=header(1, 0, 1)),
         },
         "format.malformed_version",
     )
@@ -373,6 +372,13 @@ def manifests() -> Vector:
             changed("a digest in capitals", content__merkle_root=digest(b"").hex().upper()),
             changed("a month 13", content__started="2025-13-01T00:00:00Z"),
             changed("a time with an offset", content__started="2025-06-15T00:00:00+02:00"),
+            changed("no member for what it was copied from", storage__source=DROP),
+            changed("copied from no digest", storage__source={"manifest": "0", "policy": "whole"}),
+            changed("copied by a policy with another character", storage__source={"manifest": "0" * 64, "policy": "A"}),
+            changed(
+                "copied from a source with another member",
+                storage__source={"manifest": "0" * 64, "policy": "a", "url": "x"},
+            ),
             changed("revision 0", storage__revision=0),
             changed("a revision of nine digits", storage__revision=10**8),
             changed("literals beyond their half of the address space", storage__literals=(1 << 47) + 1),

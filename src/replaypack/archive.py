@@ -56,7 +56,7 @@ from .recover import finish_leftover
 from .storage import Storage, open_storage
 
 if TYPE_CHECKING:
-    from .audit import Fault, Level
+    from .audit import Copied, Fault, Level
     from .audit._faults import Report
     from .replay.modes import ReplayMode
     from .replay.session import ReplaySession
@@ -400,6 +400,29 @@ class Archive:
         if isinstance(names, str):
             names = [names]
         return verify_archive(self, names, level=level, revisions=revisions, progress=progress)
+
+    def copy_to(
+        self,
+        to: str | os.PathLike[str] | Archive,
+        names: str | Iterable[str] | None = None,
+        *,
+        storage_options: Mapping[str, Any] | None = None,
+        if_exists: Literal["error", "replace"] = "error",
+        responses_only: bool = False,
+        progress: Report | None = None,
+    ) -> Copied:
+        """Copy the recordings named (all by default; patterns may be given) to another archive.
+
+        Only what is missing travels, and nothing of other recordings does. ``storage_options`` are those of the
+        destination's filesystem. See `replaypack.audit.copy` for the rest, and for what is raised.
+        """
+        from .audit import copy
+
+        options: Any = {"if_exists": if_exists, "responses_only": responses_only, "progress": progress}
+        if isinstance(to, Archive):
+            return copy(self, to, names, **options)
+        with Archive(to, storage_options) as target:
+            return copy(self, target, names, **options)
 
     def delete(self, name: str) -> None:
         """Remove a recording, all of its revisions. Its packs stay until they are collected.

@@ -27,7 +27,7 @@ from .journal import journal_directory, writer_is_alive
 from .publish import Publisher, now_rfc3339
 from .reuse import Reused
 
-__all__ = ["claim", "refuse_case_twin", "refuse_claimed"]
+__all__ = ["claim", "mark", "refuse_case_twin", "refuse_claimed"]
 
 #: A claim that published nothing for this long may be taken over.
 CLAIM_EXPIRES = timedelta(hours=24)
@@ -60,6 +60,7 @@ def claim(publisher: Publisher, newest: Manifest | None, reused: Sequence[PackRe
             merkle_edge=[],
             tombstones=[],
             withheld=[],
+            source=None,
         )
     else:
         content = newest.content
@@ -82,7 +83,7 @@ def claim(publisher: Publisher, newest: Manifest | None, reused: Sequence[PackRe
             previous=newest.digest,
         )
     manifest = encode_manifest(content, section)
-    _mark(publisher.storage)
+    mark(publisher.storage)
     try:
         publisher.storage.put_new(revision_key(name, revision), manifest.raw)
     except ObjectExistsError:
@@ -100,7 +101,7 @@ def claim(publisher: Publisher, newest: Manifest | None, reused: Sequence[PackRe
     return manifest
 
 
-def _mark(storage: Storage) -> None:
+def mark(storage: Storage) -> None:
     """Create the marker; it is there for people and writers, and readers do not need it."""
     marker = canonical_json({"format": FORMAT, "version": CURRENT_VERSION})
     try:

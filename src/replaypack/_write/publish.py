@@ -47,7 +47,7 @@ from .merge import Live, finish, merge_data, merge_tables
 from .reuse import Reused, read_marks
 from .segment import SegmentBuilder, pack_ref
 
-__all__ = ["ClaimMode", "Progress", "Publisher", "new_id", "now_rfc3339", "progress_of"]
+__all__ = ["ClaimMode", "Progress", "Publisher", "new_id", "now_rfc3339", "progress_of", "write_latest"]
 
 ClaimMode = Literal["create", "append", "replace"]
 
@@ -185,7 +185,7 @@ class Publisher:
         return [(start, raw, short, ref, at) for start, raw, short, at in frames]
 
     def _large_pack(self, data: bytes, cut: int) -> tuple[PackRef, bytes, list[tuple[int, int, bytes, Location]]]:
-        builder = PackBuilder(None)
+        builder = PackBuilder(None, self.compressor.noted)
         frames = []
         for start in range(0, len(data), cut):
             raw = data[start : start + cut]
@@ -332,12 +332,13 @@ class Publisher:
             merkle_edge=[node.hex() for node in tree.edge],
             tombstones=self.tombstones,
             withheld=[],
+            source=None,
         )
         return encode_manifest(content, storage)
 
     def pages(self, raws: Sequence[bytes]) -> list[PageRef]:
         """Put pages that the manifest refers to directly in a pack of their own."""
-        builder = PackBuilder(self.origin)
+        builder = PackBuilder(self.origin, self.compressor.noted)
         placed = []
         for raw in raws:
             short = short_digest(raw)
@@ -489,16 +490,23 @@ class Publisher:
 
     def write_latest(self, name: str, manifest: Manifest) -> None:
         """Overwrite the hint. The commit is done by then, so that failing is a warning."""
-        try:
-            self.storage.put(latest_key(name), manifest.raw, cache_control=_NO_CACHE)
+        if write_latest(self.storage, name, manifest):
             self.uploaded += len(manifest.raw)
-        except StorageError as error:
-            warnings.warn(
-                f"{name!r} is committed, but latest.json could not be written ({error}); "
-                "readers find the new revision with fresh=True",
-                ReplaypackWarning,
-                stacklevel=2,
-            )
+
+
+def write_latest(storage: Storage, name: str, manifest: Manifest) -> bool:
+    """Overwrite the hint of a recording; return whether it worked. That it does not is a warning."""
+    try:
+        storage.put(latest_key(name), manifest.raw, cache_control=_NO_CACHE)
+    except StorageError as error:
+        warnings.warn(
+            f"{name!r} is committed, but latest.json could not be written ({error}); "
+            "readers find the new revision with fresh=True",
+            ReplaypackWarning,
+            stacklevel=3,
+        )
+        return False
+    return True
 
 
 def _youngest(tiers: Sequence[int]) -> tuple[int, int]:

@@ -36,7 +36,7 @@ __all__ = ["Amount", "Collected", "Unreadable", "gc"]
 
 _PACK = re.compile(r"packs/[0-9a-f]{2}/([0-9a-f]{64})\.rpk")
 #: What a collector has nothing to say about, besides manifests, signatures and packs.
-_KNOWN = re.compile(rf"{re.escape(MARKER)}|{re.escape(MARKS)}|catalog\.json\.zst|journal/.*")
+_KNOWN = re.compile(rf"{re.escape(MARKER)}|{re.escape(MARKS)}|catalog\.json\.zst|recovery\.json|journal/.*")
 
 
 class Amount(NamedTuple):

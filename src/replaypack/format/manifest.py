@@ -43,6 +43,7 @@ __all__ = [
     "PageRef",
     "Redaction",
     "Segment",
+    "Source",
     "State",
     "Storage",
     "TableRef",
@@ -101,6 +102,7 @@ Cause = Literal[
 _HEX32 = re.compile(r"[0-9a-f]{64}")
 _HEX16 = re.compile(r"[0-9a-f]{32}")
 _HEX8 = re.compile(r"[0-9a-f]{16}")
+_POLICY = re.compile(r"[a-z0-9-]{1,64}")
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d{1,9})?Z", re.ASCII)
 
 
@@ -198,6 +200,13 @@ class Segment(_Strict, frozen=True):
         return ref
 
 
+class Source(_Strict, frozen=True):
+    """What a revision was copied from: digest of that manifest, and what of it was taken (registry)."""
+
+    manifest: str
+    policy: str
+
+
 class Tombstone(_Strict, frozen=True):
     """What is left of records that were purged together: sequence number and Merkle leaf (64 hex digits) of each."""
 
@@ -228,6 +237,7 @@ class Storage(_Strict, frozen=True):
     merkle_edge: list[str]
     tombstones: list[Tombstone]
     withheld: list[Withheld]
+    source: Source | None
 
 
 class Manifest:
@@ -442,6 +452,9 @@ def _storage_problem(content: Content, storage: Storage) -> str | None:
         return "a claim is named by a revision that is none, or the reverse"
     if storage.previous is not None and not _HEX32.fullmatch(storage.previous):
         return "the digest of the previous revision is malformed"
+    source = storage.source
+    if source is not None and not (_HEX32.fullmatch(source.manifest) and _POLICY.fullmatch(source.policy)):
+        return "what it was copied from is malformed"
     for pack in storage.packs:
         if not _HEX32.fullmatch(pack.digest) or not 0 < pack.size < 1 << 32:
             return "a pack is malformed"
