@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from replaypack import Archive
-from replaypack.audit import gc, rekey, verify_archive
+from replaypack.audit import compact, copy, gc, purge, rekey, verify_archive
 from replaypack.errors import PublishError, ReplaypackError, StorageUnavailableError
 from replaypack.recover import recover
 from replaypack.storage import Storage
@@ -138,6 +138,60 @@ def rekeys_to(archive: Archive, ledger: Ledger) -> None:
     ledger.names["other"] = ledger.names["base"]
 
 
+def half_compacted(archive: Archive, ledger: Ledger) -> None:
+    with_base(archive, ledger)
+    record(archive, ledger, "second", ["s1", LARGE], base="base")
+    dies(archive, "recordings/base/00000003.json", lambda dying: compact(dying, level=3))
+
+
+def compacts(archive: Archive, ledger: Ledger) -> None:
+    done = compact(archive, ["base", "second"], level=3)
+    for item in done.recordings:
+        if item.error is not None:
+            raise item.error
+
+
+def half_purged(archive: Archive, ledger: Ledger) -> None:
+    record(archive, ledger, "purged", ["p1" * 3000, "p2" * 3000, LARGE])
+    with_base(archive, ledger)
+    dies(archive, "recordings/purged/00000003.json", purges_one)
+
+
+def purges_one(archive: Archive) -> None:
+    purge(archive, "purged", [1], "a test", keep_shared=True)
+
+
+def purges(archive: Archive, ledger: Ledger) -> None:
+    # What is acknowledged from the first step on is that it may go.
+    ledger.names["purged"] = ["p1" * 3000, LARGE]
+    purges_one(archive)
+
+
+_source = ClockStorage()
+
+
+def half_copied(archive: Archive, ledger: Ledger) -> None:
+    """Of two recordings that share packs one is copied: some of its packs as they are, others packed anew."""
+    if not _source.under():
+        other = archive_of(_source)
+        record(other, Ledger(), "secret", [secrets.token_hex(3000)])
+        record(other, Ledger(), "copied", ["c1", LARGE, "c3"], base="secret")
+        record(other, Ledger(), "plain", ["d1", secrets.token_bytes(20_000)])
+    with_base(archive, ledger)
+    for name in ("copied", "plain"):
+        dies(archive, f"recordings/{name}/00000001.json", copies_all)
+
+
+def copies_all(archive: Archive) -> None:
+    copy(archive_of(_source), archive, ["copied", "plain"], jobs=1)
+
+
+def copies(archive: Archive, ledger: Ledger) -> None:
+    copies_all(archive)
+    for name in ("copied", "plain"):
+        ledger.names[name] = [record.response for record in archive_of(_source).open(name).records()]
+
+
 WORKS = {
     "record": Work(with_base, lambda a, ledger: record(a, ledger, "new", [1, LARGE, 3]), recovers),
     "record on a base": Work(with_base, lambda a, ledger: record(a, ledger, "new", [1, LARGE], base="base"), recovers),
@@ -147,6 +201,9 @@ WORKS = {
     "recover": Work(killed_recorder, recovers, recovers),
     "rekey": Work(half_rekeyed, rekeys, rekeys),
     "rekey to another": Work(half_rekeyed_to, rekeys_to, rekeys_to),
+    "compact": Work(half_compacted, compacts, compacts),
+    "copy": Work(half_copied, copies, copies),
+    "purge": Work(half_purged, purges, purges),
 }
 
 

@@ -23,6 +23,7 @@ from replaypack._write.literals import SPLIT
 from replaypack._write.merge import finish
 from replaypack._write.publish import Progress as State
 from replaypack._write.publish import Publisher
+from replaypack._write.reuse import renamed
 from replaypack._write.segment import PACK_TARGET, SegmentBuilder
 from replaypack._write.shared import GROUP, SharedLiterals, User
 from replaypack.errors import (
@@ -262,10 +263,13 @@ class _Job:
         self._run = run
         self._source = Recording(run.storage, name, newest)
         level = run.compressor.level
+        writer = digest(b"compact" + bytes([level]) + bytes.fromhex(newest.digest))[:8]
         self.publisher = Publisher(
             run.storage,
             name,
-            writer=digest(b"compact" + bytes([level]) + bytes.fromhex(newest.digest))[:8],
+            # The same again in a second run: it makes the same packs.
+            writer=writer,
+            packs_by=renamed(writer, run.storage),
             mode="replace",
             template=newest.content,
             base=None,
@@ -385,6 +389,7 @@ class _Job:
             packs = written.index.packs
         self._run.written += publisher.uploaded
         number = manifest.storage.revision
+        publisher.ensure()
         try:
             self._run.storage.put_new(revision_key(self.name, number), manifest.raw)
         except ObjectExistsError:
@@ -392,6 +397,7 @@ class _Job:
                 f"another writer committed revision {number} of {self.name!r} first; it is as that writer left it",
                 hint="run it again",
             ) from None
+        publisher.named()
         publisher.write_latest(self.name, manifest)
         return manifest, packs
 

@@ -17,6 +17,7 @@ from replaypack._read.packs import Frame, PackReader
 from replaypack._write.claim import refuse_claimed
 from replaypack._write.intervals import Intervals
 from replaypack._write.publish import Publisher, now_rfc3339, progress_of
+from replaypack._write.reuse import renamed
 from replaypack._write.rewrite import Fate, LiteralFate, RecordFate, rewrite
 from replaypack.errors import (
     AccessDeniedError,
@@ -432,6 +433,7 @@ class _Purge:
                 held.name,
                 # The same again in a second run: it makes the same packs.
                 writer=digest(seed)[:8],
+                packs_by=renamed(digest(seed)[:8], self._storage),
                 mode="replace",
                 template=old.content,
                 base=None,
