@@ -28,7 +28,9 @@ __all__ = ["run"]
 _ROUNDS = 5
 #: Packs are read so many times over that a round takes a while (bytes, decompressed).
 _ROUND_BYTES = 96 << 20
-_HASH = "import sys, blake3; h = blake3.blake3(); [h.update(b) for b in iter(lambda: sys.stdin.buffer.read1(1 << 20), b'')]"
+_HASH = (
+    "import sys, blake3; h = blake3.blake3(); [h.update(b) for b in iter(lambda: sys.stdin.buffer.read1(1 << 20), b'')]"
+)
 
 
 class _Time(NamedTuple):

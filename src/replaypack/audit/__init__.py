@@ -5,6 +5,7 @@ from __future__ import annotations
 from replaypack.format.proof import MAX_PROOF, Proof, check_payload, check_proof
 
 from ._faults import FAULTS, LEVELS, Fault, Level, Progress
+from ._state import Resumed
 from .catalog import Cataloged, write_catalog
 from .prove import prove
 from .rekey import Rekeyed, rekey
@@ -33,6 +34,7 @@ __all__ = [
     "Progress",
     "Proof",
     "Rekeyed",
+    "Resumed",
     "SignatureObject",
     "SignatureState",
     "Signed",
