@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 import tempfile
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from replaypack.format.digests import digest, short_digest
 from replaypack.format.dsse import key_id, pae, parse_envelope, parse_statement, statement_of
 from replaypack.format.frame import decompress
 from replaypack.format.manifest import parse_manifest, read_root
+from replaypack.format.marks import parse_marks
 from replaypack.format.merkle import MerkleTree, audit_path_ranges, leaf_hash, node_hash
 from replaypack.format.names import check_name, pack_key_of, parse_locator
 from replaypack.format.pack import parse_pack
@@ -251,6 +253,18 @@ def catalog_line_of_tiny(claim: Claim) -> None:
     assert json.loads(claim["is"])["name"] == claim["catalog_line_of_tiny"]
 
 
+def marks_of(claim: Claim) -> None:
+    """What ``gc.json`` marks, since when; null where it is none."""
+    marks = parse_marks(claim["marks_of"].encode())
+    assert marks.sound == (claim["since"] is not None)
+
+    def seconds(time: str) -> float:
+        return datetime.fromisoformat(time.replace("Z", "+00:00")).timestamp()
+
+    expected = {key: seconds(time) for key, time in (claim["since"] or {}).items()}
+    assert marks.resolved(seconds(claim["written"])) == expected
+
+
 def proof_of(claim: Claim) -> None:
     """What a reader computes, step by step, and that the library agrees."""
     data = canonical_json(claim["proof_of"])
@@ -290,6 +304,7 @@ CLAIMS = (
     discriminator_of,
     key_by_policy,
     locator_of,
+    marks_of,
     lookup_in_tiny,
     redact,
     sensitive,

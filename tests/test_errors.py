@@ -62,6 +62,8 @@ def test_every_error_shows_its_message_and_its_hint(name: str) -> None:
     extra = {
         "CanonicalizationError": {"path": "/a"},
         "ValueEncodingError": {"path": "/a"},
+        "PurgedError": {"recording": "u#r", "seq": 1, "reason": "asked", "time": "2025-06-15T00:00:00Z"},
+        "WithheldError": {"recording": "u#r", "seq": 1, "role": "request"},
         "PublishError": {"published": 1, "unpublished": 2, "journal": None},
     }.get(name, {})
     error = cls("what happened", hint="what to do", **extra)  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ import zstandard
 
 from replaypack import Archive, Recording
 from replaypack.canonical import canonical_json
-from replaypack.errors import FormatError, ReplaypackError
+from replaypack.errors import FormatError, PurgedError, ReplaypackError, WithheldError
 from replaypack.format import names
 from replaypack.format.base64 import decode_base64, encode_base64
 from replaypack.format.catalog import parse_catalog
@@ -239,8 +239,9 @@ def test_names(case: dict[str, Any]) -> None:
 
 
 def archive_cases() -> list[Any]:
-    vector = json.loads((VECTORS / "valid" / "archive" / "tiny.json").read_text("utf-8"))
-    return [pytest.param(case, id=case["name"]) for case in vector["cases"]]
+    files = [VECTORS / "valid" / "archive" / f"{name}.json" for name in ("tiny", "partial")]
+    found = [case for file in files for case in json.loads(file.read_text("utf-8"))["cases"]]
+    return [pytest.param(case, id=case["name"]) for case in found]
 
 
 def blob_note(record: Any, role: str) -> dict[str, Any] | None:
@@ -254,19 +255,36 @@ def blob_note(record: Any, role: str) -> dict[str, Any] | None:
 
 @pytest.mark.parametrize("case", archive_cases())
 def test_archive(case: dict[str, Any], tmp_path: Path) -> None:
-    recording = Archive(VECTORS / "valid" / "archive" / "tiny").open(case["name"])
+    recording = Archive(VECTORS / "valid" / "archive" / case.get("archive", "tiny")).open(case["name"])
     manifest = recording.manifest
     assert (manifest.digest, manifest.content_digest) == (case["digest"], case["content_digest"])
     assert (manifest.content.state, manifest.content.records) == (case["state"], case["records"])
-    assert merkle_root(leaf_hash(record.row_bytes) for record in recording.records()).hex() == case["merkle_root"]
+    assert merkle_root(recording.leaves()).hex() == case["merkle_root"]
+    purged, withheld = case.get("purged", []), case.get("withheld", [])
+    assert sorted(recording.index.purged) == purged
+    assert recording.withheld == set(withheld)
+    for seq in purged:
+        with pytest.raises(PurgedError):
+            recording.record(seq)
+    if not purged:
+        assert [leaf_hash(record.row_bytes) for record in recording.records()] == list(recording.leaves())
     for wanted in case["some_records"]:
         record = recording.record(wanted["seq"])
         assert (record.kind, record.key.hex(), record.scope) == (wanted["kind"], wanted["key"], wanted["scope"])
         assert record.key_scheme == wanted["scheme"]
         for role in ("request", "identity", "response"):
+            if wanted[role] == "withheld":
+                with pytest.raises(WithheldError):
+                    record.blob_bytes(role)
+                continue
             assert blob_note(record, role) == wanted[role]
     for lookup in case["lookups"]:
         identity = decode(bytes.fromhex(lookup["identity_msgpack"]))
+        if "purged" in lookup:
+            with pytest.raises(PurgedError) as caught:
+                recording.lookup(lookup["kind"], identity, scope=lookup["scope"], nth=lookup["nth"])
+            assert caught.value.seq == lookup["purged"]
+            continue
         found = recording.lookup(lookup["kind"], identity, scope=lookup["scope"], nth=lookup["nth"])
         assert (None if found is None else found.seq) == lookup["seq"]
 
@@ -432,12 +450,15 @@ def read(recording: Recording, what: str, lookups: list[dict[str, Any]]) -> None
 @pytest.mark.parametrize("case", cases("invalid", "archive"))
 def test_archive_refused(case: dict[str, Any]) -> None:
     # In memory: on a local disk a reader always looks fresh, and a damaged latest.json is a hint less there.
-    tiny = VECTORS / "valid" / "archive" / "tiny"
+    tiny = VECTORS / "valid" / "archive" / case.get("archive", "tiny")
     storage = MemoryStorage()
     for path in tiny.rglob("*"):
         if path.is_file():
             storage.put(path.relative_to(tiny).as_posix(), path.read_bytes())
     data = bytearray(storage.get(case["object"]))
+    if "whole" in case:
+        data = bytearray(case["whole"].encode())
+        case = {**case, "at": 0, "replace": data.hex()}
     change = bytes.fromhex(case["replace"]) if "replace" in case else bytes([data[case["at"]] ^ int(case["xor"], 16)])
     data[case["at"] : case["at"] + len(change)] = change
     storage.put(case["object"], bytes(data))

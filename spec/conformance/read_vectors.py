@@ -13,6 +13,7 @@ import struct
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -282,13 +283,13 @@ def signatures(case: Case) -> None:
     same(rpk_audit.state(case["envelope"].encode(), case["content"].encode(), public), case.get("state"))
 
 
-def tiny(key: str) -> bytes:
-    return (VECTORS / "valid" / "archive" / "tiny" / key).read_bytes()
+def object_of(archive: str, key: str) -> bytes:
+    return (VECTORS / "valid" / "archive" / archive / key).read_bytes()
 
 
-def note(blob: tuple[int, bytes] | None) -> Case | None:
-    if blob is None:
-        return None
+def note(blob: tuple[int, bytes] | str | None) -> Case | str | None:
+    if blob is None or isinstance(blob, str):
+        return blob
     encoding, raw = blob
     found: Case = {"digest": digest(raw).hex(), "size": len(raw), "encoding": encoding}
     return found if len(raw) > 200 else {**found, "bytes": raw.hex()}
@@ -299,18 +300,22 @@ def archive(case: Case) -> None:
     if "object" in case:
         damaged(case)
         return
-    for key in ("replaypack.json",):
-        rpk_archive.parse_document(tiny(key))
-    recording = rpk_archive.Recording(tiny, case["name"])
+    get = partial(object_of, case.get("archive", "tiny"))
+    rpk_archive.parse_document(get("replaypack.json"))
+    recording = rpk_archive.Recording(get, case["name"])
     same([recording.manifest[n] for n in ("digest", "content_digest")], [case["digest"], case["content_digest"]])
     for pack in recording.packs:
-        raw = tiny(f"packs/{pack[:2]}/{pack}.rpk")
+        raw = get(f"packs/{pack[:2]}/{pack}.rpk")
         same(digest(raw).hex(), pack)
         rpk.parse_pack(raw)
     wanted = {item["seq"]: item for item in case["some_records"]}
     leaves: list[bytes] = []
     counts: Counter[str] = Counter()
+    same([sorted(recording.purged), recording.withheld], [case.get("purged", []), case.get("withheld", [])])
     for row, inline, recipe in recording.records():
+        if not row:
+            leaves.append(recording.purged[len(leaves)])
+            continue
         fields = rpk.parse_row(row)
         leaves.append(rpk.leaf(row))
         counts[fields[1]] += 1
@@ -323,22 +328,29 @@ def archive(case: Case) -> None:
             [expected[n] for n in ("kind", "key", "scheme", "scope")],
         )
         same({role: note(blob) for role, blob in blobs.items()}, {role: expected[role] for role in blobs})
-        if fields[4] == "identity":
+        if fields[4] == "identity" and not recording.withheld:
             encoding, raw = blobs["identity"] or blobs["request"]
             identity = rpk.unpack(raw) if encoding == 1 else raw.decode() if encoding == 2 else raw
             same(recording.key_of(fields[1], identity).hex(), fields[3].hex())
     same(rpk.merkle(leaves).hex(), recording.manifest["content"]["merkle_root"])
-    same(dict(counts), recording.manifest["content"]["counts"])
+    told = recording.manifest["content"]["counts"]
+    same(counts.total() + len(recording.purged), sum(told.values()))
+    same([kind for kind, count in counts.items() if count > told.get(kind, 0)], [])
     same(len(leaves), case["records"])
     for lookup in case["lookups"]:
         key = recording.key_of(lookup["kind"], rpk.unpack(bytes.fromhex(lookup["identity_msgpack"])))
         row = recording.lookup(key, lookup["scope"], lookup["nth"])
-        same(None if row is None else row[0], lookup["seq"])
+        if isinstance(row, int):
+            same(row, lookup["purged"])
+        else:
+            same(None if row is None else row[0], lookup["seq"])
 
 
 def damaged(case: Case) -> None:
     def get(key: str) -> bytes:
-        raw = bytearray(tiny(key))
+        raw = bytearray(object_of(case.get("archive", "tiny"), key))
+        if key == case["object"] and "whole" in case:
+            return case["whole"].encode()  # type: ignore[no-any-return]
         if key == case["object"]:
             change = data(case, "replace") if "replace" in case else bytes([raw[case["at"]] ^ int(case["xor"], 16)])
             raw[case["at"] : case["at"] + len(change)] = change

@@ -10,7 +10,7 @@ from replaypack.format.catalog import CatalogEntry, encode_catalog
 from replaypack.format.digests import digest
 from replaypack.format.frame import Compressor, decompress
 from replaypack.format.journal import JournalHead, encode_head, encode_record
-from replaypack.format.manifest import Content, Manifest, Match, PackRef, Redaction, encode_manifest, match_note
+from replaypack.format.manifest import Content, Manifest, Match, PackRef, Redaction, Source, encode_manifest, match_note
 from replaypack.format.manifest import Storage as StorageSection
 from replaypack.format.merkle import MerkleTree, leaf_hash
 from replaypack.format.names import latest_key, open_key, pack_key_of, parse_locator, revision_key
@@ -75,6 +75,7 @@ def empty_manifest(**changes: Any) -> Manifest:
         "merkle_edge": [],
         "tombstones": [],
         "withheld": [],
+        "source": None,
     }
     content |= {name: value for name, value in changes.items() if name in content}
     storage |= {name: value for name, value in changes.items() if name in storage}
@@ -99,6 +100,9 @@ def manifests() -> Vector:
         ),
         "a match policy": empty_manifest(
             match=match_note(MatchPolicy.of(["tool-call-ids", ignore("/**/trace", kinds=["tool"], names=["é"])]))
+        ),
+        "a copy": empty_manifest(
+            state="sealed", cause="copy", claim=None, source=Source(manifest=digest(b"m").hex(), policy="whole")
         ),
         "an incomplete one": empty_manifest(
             state="incomplete",

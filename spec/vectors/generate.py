@@ -20,6 +20,7 @@ import build_audit  # noqa: E402
 import build_documents  # noqa: E402
 import build_invalid  # noqa: E402
 import build_match  # noqa: E402
+import build_partial  # noqa: E402
 import build_redaction  # noqa: E402
 import build_valid  # noqa: E402
 
@@ -70,8 +71,8 @@ def generate() -> dict[str, bytes]:
         for path, vector in vectors.items():
             feature = path.split("/")[0]
             files[f"{validity}/{path}.json"] = render({"feature": feature, **vector})
-    for path, data in build_archive.files().items():
-        files[path] = data
+    files |= build_archive.files()
+    files |= build_archive.placed(build_partial.WHERE, *build_partial.build())
     return files
 
 

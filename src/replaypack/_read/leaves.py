@@ -7,7 +7,6 @@ from itertools import islice
 
 from replaypack.errors import FormatError
 from replaypack.format.merkle import leaf_hash
-from replaypack.format.record_frame import RecordFrame
 
 from .index import Index
 
@@ -19,6 +18,8 @@ _FRAMES = 8
 def leaves(index: Index, first: int, end: int) -> Iterator[bytes]:
     """Yield the leaves (32 bytes) of the records from ``first`` up to ``end``, holding a few frames at a time.
 
+    Those of purged records stand in their tombstones.
+
     Raises `FormatError`, `StorageError`.
     """
     frames = iter(index.frames(first))
@@ -29,11 +30,8 @@ def leaves(index: Index, first: int, end: int) -> Iterator[bytes]:
             if entry.first > position or frame.count != entry.items:
                 raise FormatError(f"the record frames leave out record {position}", where=frame.where)
             for number in range(position - entry.first, min(frame.count, end - entry.first)):
-                yield _leaf(frame, number)
+                purged = index.purged.get(entry.first + number)
+                yield leaf_hash(frame.record(number)[1]) if purged is None else purged[0]
             position = entry.first + entry.items
     if position < end:
         raise FormatError(f"the record frames end at record {position}")
-
-
-def _leaf(frame: RecordFrame, number: int) -> bytes:
-    return leaf_hash(frame.record(number)[1])

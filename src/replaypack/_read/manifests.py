@@ -128,7 +128,12 @@ class Manifests:
 
     def _probe(self, name: str, latest: Manifest | None) -> Manifest | None:
         newest = latest
-        start = number = latest.storage.revision if latest is not None else 0
+        if latest is not None:
+            start = number = latest.storage.revision
+        else:
+            # Revisions may be pruned, and only below the one that latest.json named: without it a listing says where
+            # the end is, and where there is none, the first gap is taken for it.
+            start = number = max(0, self._highest(name) - 1)
         while (following := self.get(revision_key(name, number + 1))) is not None:
             if following.storage.revision != number + 1:
                 raise _misplaced(revision_key(name, number + 1), following)
@@ -141,15 +146,14 @@ class Manifests:
                     where=f"{self.storage.url}#{name}",
                     hint=f"open a revision by its number, as {name}@{number}",
                 )
-        if newest is None:
-            # Without latest.json, and with the first revisions pruned, only a listing helps.
-            try:
-                numbers = self.numbers(name)
-            except StorageError:
-                return None
-            if numbers:
-                newest = self.get(revision_key(name, max(numbers)))
         return newest
+
+    def _highest(self, name: str) -> int:
+        """The highest revision that a listing shows; 0 where there is none, or no listing."""
+        try:
+            return max(self.numbers(name), default=0)
+        except StorageError:
+            return 0
 
     def not_found(self, name: str) -> RecordingNotFoundError:
         """The error for a name that has no recording, with what is near it."""

@@ -46,6 +46,7 @@ FAULTS: dict[str, str] = {
     "row.corrupted": _REWRITE,
     "row.order": _REWRITE,
     "counts.mismatch": _REWRITE,
+    "purged.present": "purge the record again: what it said can still be read",
     "merkle.mismatch": "the records are not those that the content digest stands for: " + _RESTORE,
     "key.mismatch": "the record answers another call than its key says: do not replay it",
     "key.index": _REWRITE,

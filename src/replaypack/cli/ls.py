@@ -9,7 +9,7 @@ import typer
 
 from ._common import JsonFlag, OptionList, UrlArgument, archive_at, size_of
 from ._output import Output
-from ._text import human_size
+from ._text import human_size, missing
 
 if TYPE_CHECKING:
     from replaypack import Archive
@@ -81,6 +81,8 @@ def _describe(archive: Archive, name: str) -> dict[str, Any]:
         "name": name,
         "state": content.state,
         "records": content.records,
+        "purged": recording.manifest.purged,
+        "withheld": storage.withheld,
         "bytes": size_of(recording),
         "started": content.started,
         "revision": storage.revision,
@@ -104,7 +106,15 @@ def _cells(row: dict[str, Any], *, terminal: bool, long: bool) -> list[object]:
         return [row["name"], "broken", "", "", row["fault"]["message"], "", *([""] * 3 if long else [])]
     size = human_size(row["bytes"]) if terminal else row["bytes"]
     started = row["started"][:19].replace("T", " ") if terminal else row["started"]
-    cells: list[object] = [row["name"], row["state"], row["records"], size, started, row["revision"]]
+    gone = missing(row["purged"], row["withheld"])
+    cells: list[object] = [
+        row["name"],
+        row["state"] + (gone if terminal else ""),
+        row["records"],
+        size,
+        started,
+        row["revision"],
+    ]
     if long:
         kinds = ", ".join(f"{kind} {count}" for kind, count in row["counts"].items())
         digest = row["content_digest"]

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from replaypack.errors import FormatError, UsageError
+from replaypack.errors import ArchiveError, FormatError, UsageError
 
 from ._common import JsonFlag, OptionList, archive_at, located
 from ._output import Output
 from ._progress import progress_bar
 from ._signers import Signers
-from ._text import counted
+from ._text import counted, missing
 
 if TYPE_CHECKING:
     from replaypack import Archive
@@ -76,6 +76,7 @@ def verify(
             archive.open(name, revision, expect_digest=expect_digest, expect_manifest=expect_manifest)
         found: list[Fault] = []
         resumed: list[Resumed] = []
+        purged, withheld = _not_there(archive, names, revision)
         with progress_bar(json) as report:
             if name is not None and revision is not None:
                 faults = _one(archive, name, revision, level, report)
@@ -102,6 +103,8 @@ def verify(
                 "level": level,
                 "recordings": len(names),
                 "sound": not found,
+                "purged": purged,
+                "withheld": withheld,
                 "faults": [fault._asdict() for fault in found],
                 "signatures": [seal._asdict() for seal in seals],
                 "resumed": {"packs": earlier.packs, "recordings": earlier.recordings},
@@ -109,14 +112,29 @@ def verify(
         )
     else:
         count, number = counted(len(names), "recording"), counted(len(found), "fault")
+        gone = missing(purged, withheld)
         for seal in seals:
             output.line(str(seal))
         if earlier.packs or earlier.recordings:
             parts = f"{counted(earlier.recordings, 'revision')} and {counted(earlier.packs, 'other pack')}"
             output.line(f"resumed: {parts} as an earlier run found them, not read again")
-        output.line(f"{number} in {count} (level {level})" if found else f"sound: {count} (level {level})")
+        output.line(f"{number} in {count} (level {level}){gone}" if found else f"sound: {count} (level {level}){gone}")
     if found or not signers.satisfied(seals):
         raise typer.Exit(1)
+
+
+def _not_there(archive: Archive, names: list[str], revision: int | None) -> tuple[int, list[str]]:
+    """How many records are purged, and which roles are withheld, by the manifests that can be read."""
+    purged = 0
+    withheld: set[str] = set()
+    for name in names:
+        try:
+            manifest = archive.manifests.find(name, revision, fresh=False)
+        except (ArchiveError, FormatError):
+            continue  # verify says why
+        purged += manifest.purged
+        withheld.update(manifest.storage.withheld)
+    return purged, sorted(withheld)
 
 
 def _one(

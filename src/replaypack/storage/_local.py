@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import stat
 import sys
 import threading
 import warnings
@@ -143,6 +144,29 @@ class LocalStorage(Storage):
         check_prefix(prefix, url=self.url)
         with self._translated("list", prefix):
             return iter(list(self._walk(prefix.rpartition("/")[0], prefix)))
+
+    def leftovers(self, before: float, *, delete: bool = False) -> Iterator[ObjectInfo]:
+        if delete and self.read_only:
+            raise ReadOnlyStorageError("this storage can only be read", operation="delete", url=self.url)
+        with self._translated("list", ""):
+            # Where temporary files are made: beside objects. The journals keep their own house.
+            for directory, names, files in os.walk(self.local_path):
+                names[:] = sorted(name for name in names if is_key(name) and name != "journal")
+                for name in files:
+                    if not name.startswith(TEMP_PREFIX):
+                        continue
+                    path = os.path.join(directory, name)
+                    with suppress(FileNotFoundError):
+                        status = os.lstat(path)
+                        if not stat.S_ISREG(status.st_mode) or status.st_mtime >= before:
+                            continue
+                        if delete:
+                            os.unlink(path)
+                        key = os.path.relpath(path, self.local_path).replace(os.sep, "/")
+                        yield ObjectInfo(key, status.st_size, status.st_mtime)
+
+    def keeps_deleted(self) -> str | None:
+        return None  # what snapshots and backups of the disk hold, the disk does not say
 
     # -- below the protocol ---------------------------------------------------------------------------
 

@@ -215,7 +215,8 @@ class ZipStorage(Storage):
         raw = list(self._parse(directory, count))
         raw.sort(key=lambda entry: entry.offset)
         found: dict[str, _Entry] = {}
-        for entry, end in zip(raw, [*(later.offset for later in raw[1:]), start], strict=True):
+        ends = [*(later.offset for later in raw[1:]), start] if raw else []
+        for entry, end in zip(raw, ends, strict=True):
             # Each entry has bytes of its own, all before the directory: no overlap, no byte served twice.
             if entry.offset + _LOCAL.size + len(entry.name) + entry.size > end:
                 raise FormatError(f"entries overlap at byte {entry.offset}", where=self.url)
