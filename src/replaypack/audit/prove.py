@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
-from replaypack._read.leaves import leaves
 from replaypack.errors import FormatError, UsageError
 from replaypack.format.merkle import audit_path, leaf_hash, leaves_needed, root_of_path
 from replaypack.format.proof import MAX_PROOF, ROLES, encode_proof
@@ -33,8 +34,9 @@ def prove(recording: Recording, seq: int, *, payloads: bool = False, progress: R
     record = None if seq in recording.index.purged else recording.record(seq)
     first, end = leaves_needed(seq, content.records)
     edge = [bytes.fromhex(node) for node in recording.manifest.storage.merkle_edge]
-    counted = _counted(leaves(recording.index, first, end), end - first, recording.name, progress)
-    leaf, path = audit_path(seq, content.records, edge, counted)
+    with contextlib.closing(recording.leaves(first)) as leaves:
+        counted = _counted(islice(leaves, end - first), end - first, recording.name, progress)
+        leaf, path = audit_path(seq, content.records, edge, counted)
     row = None if record is None else record.row_bytes
     if (row is not None and leaf != leaf_hash(row)) or root_of_path(
         leaf, seq, content.records, path
