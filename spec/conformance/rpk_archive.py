@@ -36,7 +36,7 @@ CONTENT = (
 ).split()
 STORAGE = (
     "cause checkpoint claim created inlines literals merkle_edge pack_pages packs previous revision segments "
-    "tombstones withheld writer".split()
+    "summary tombstones withheld writer".split()
 )
 CAUSES = "append checkpoint claim compact copy import migrate purge recover rekey replace seal".split()
 DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
@@ -110,6 +110,9 @@ def parse_manifest(data: bytes) -> dict[str, Any]:
     need(all(hexdigits(node, 32) for node in storage["merkle_edge"]), "edge")
     edge = [bytes.fromhex(node) for node in storage["merkle_edge"]]
     need(root_of_edge(content["records"], edge).hex() == content["merkle_root"], "Merkle root")
+    if storage["summary"] is not None:
+        check_page(storage["summary"])
+        need(storage["summary"]["raw"] > 0 and storage["summary"]["raw"] % 32 == 0, "summary")
     need(storage["tombstones"] == [] and storage["withheld"] == [], "not defined")
     first = inlines = 0
     need(integer(storage["inlines"], 0, 1 << 47), "inlines")

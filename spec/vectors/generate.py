@@ -46,6 +46,7 @@ def valid() -> dict[str, dict[str, object]]:
         "packs/packs": build_valid.packs(),
         "tables/tables": build_valid.tables(),
         "merkle/merkle": build_documents.merkle(),
+        "summaries/summaries": build_documents.summaries(),
         "manifest/manifests": build_documents.manifests(),
         "manifest/markers": build_documents.markers(),
         "match/policies": build_match.policies(),

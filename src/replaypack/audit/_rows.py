@@ -31,6 +31,7 @@ from ._faults import Fault, fault
 from ._multiset import MultisetSum, differences
 from ._packs import PackChecker
 from ._payloads import PayloadChecker, Spans
+from ._summary import SummaryChecker
 from ._tables import Pages, frame_tail
 
 __all__ = ["RowChecker"]
@@ -55,6 +56,7 @@ class RowChecker:
         self._packs = packs
         self._progress = progress
         self._tree = MerkleTree()
+        self._summary = SummaryChecker(self._manifest, self._index)
         self._counts: dict[str, int] = {}
         self._lost = Spans()
         self._payloads = PayloadChecker(recording)
@@ -66,6 +68,7 @@ class RowChecker:
             yield from self._segment(number)
         yield from self._payloads.unreadable()
         if not self._lost:
+            yield from self._summary.faults()
             if self._tree.root.hex() != content.merkle_root:
                 message = f"the rows have the root {self._tree.root.hex()}, the content names {content.merkle_root}"
                 yield fault("merkle.mismatch", self._recording.locator, message)
@@ -91,6 +94,7 @@ class RowChecker:
                 yield fault("row.order", found.frame.where, f"record {row.seq} stands where {expected} should")
             expected = row.seq + 1
             self._tree.add(leaf_hash(found.row_bytes))
+            self._summary.add(row)
             self._counts[row.kind] = self._counts.get(row.kind, 0) + 1
             key = _key_entry(entry, found)
             if not lost_keys(key):
