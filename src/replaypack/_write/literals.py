@@ -56,7 +56,8 @@ _NEVER = 1 << 62
 class LiteralStream:
     """The end of the literal address space: what was added and is not yet cut into frames."""
 
-    def __init__(self, end: int = 0) -> None:
+    def __init__(self, end: int = 0, *, cut: int = CUT) -> None:
+        self._cut_at = cut
         self.start = end
         self.end = end
         #: Closed frames (offset, bytes) that nobody has taken yet. One of `LARGE` bytes and more is a large literal.
@@ -76,10 +77,11 @@ class LiteralStream:
             return offset
         pending = self._pending
         pending += data
-        while len(pending) >= CUT:
-            self.closed.append((self.start, bytes(pending[:CUT])))
-            del pending[:CUT]
-            self.start += CUT
+        most = self._cut_at
+        while len(pending) >= most:
+            self.closed.append((self.start, bytes(pending[:most])))
+            del pending[:most]
+            self.start += most
         return offset
 
     def cut(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 
+from replaypack.errors import PurgedError
 from replaypack.recording import Record, Recording
 
 __all__ = ["Cursor"]
@@ -36,36 +37,47 @@ class Cursor:
         # played in recorded order is not counted here: the bits tell.
         self._next: dict[tuple[bytes, str | None], int] = {}
         # Of calls that had no answer left, which may be asked again and again.
-        self._tallies: dict[tuple[bytes, str | None], tuple[int, int]] = {}
+        self._tallies: dict[tuple[bytes, str | None], tuple[int, int | None]] = {}
         self._lock = threading.Lock()
 
     def take(self, key: bytes, scope: str | None = None) -> Record | None:
         """Consume the next record of a key (32 bytes) and return it, its response loaded.
 
-        None where there is none: the call was never recorded, or is exhausted (`recorded` tells).
+        None where there is none: the call was never recorded, or is exhausted (`recorded` tells). Raises
+        `PurgedError`, once, where it is the turn of a record that was purged.
         """
         # Not where records are counted: another thread may be about to play the one at the front, which is its own.
         if self._before is not None and (key, scope) not in self._next:
-            record = self._take_front(key, scope)
-            if record is not None:
-                return record
+            front = self._take_front(key, scope)
+            if front is not None:
+                return front
+        record: Record | PurgedError | None
         while True:
             if self._next and (key, scope) in self._next:
                 # The first one is played, and the scope has records of its own: no need to look at them again.
                 label, record = scope, None
             else:
-                record = self.recording.lookup_digest(key, scope=scope)
+                record = self._at(key, scope)
                 if record is None:
                     return None
-                label = record.row.scope
+                label = record.scope
             if record is None or not self._play(record):
                 record = self._numbered(key, label)
                 if record is None:
                     return None
                 if not self._play(record):
                     continue
+            if isinstance(record, PurgedError):
+                raise record
             if self._answers(record):
                 return record
+
+    def _at(self, key: bytes, scope: str | None, nth: int = 0) -> Record | PurgedError | None:
+        """A record of a call; the error of one that was purged, which has its number and scope."""
+        try:
+            return self.recording.lookup_digest(key, scope=scope, nth=nth)
+        except PurgedError as error:
+            return error
 
     def _take_front(self, key: bytes, scope: str | None) -> Record | None:
         """The record at the front, if it is the one that is asked for."""
@@ -85,14 +97,14 @@ class Cursor:
         record = self.recording.following(before)
         return record is not None and not self._answers(record) and self._play(record)
 
-    def _numbered(self, key: bytes, label: str | None) -> Record | None:
+    def _numbered(self, key: bytes, label: str | None) -> Record | PurgedError | None:
         """The next record of a place, for this call alone; None where the place has no more."""
         with self._lock:
             nth = self._next.get((key, label), 1)
             self._next[key, label] = nth + 1
         record = None
         try:
-            record = self.recording.lookup_digest(key, scope=label, nth=nth)
+            record = self._at(key, label, nth)
         finally:
             if record is None:
                 # The place ends here, or could not be read this time.
@@ -100,9 +112,9 @@ class Cursor:
                     self._next[key, label] = min(self._next[key, label], nth)
         return record
 
-    def _play(self, record: Record) -> bool:
+    def _play(self, record: Record | PurgedError) -> bool:
         """Mark a record as played; false where it was."""
-        seq = record.row.seq
+        seq = record.seq
         with self._lock:
             if seq != self._front:
                 if self._is_played(seq):
@@ -113,7 +125,7 @@ class Cursor:
             while front < self._count and self._bits[front >> 3] >> (front & 7) & 1:
                 front += 1
             self._front = front
-            self._before = record if front == seq + 1 else None
+            self._before = record if front == seq + 1 and isinstance(record, Record) else None
         return True
 
     def give_back(self, record: Record) -> None:
@@ -130,21 +142,24 @@ class Cursor:
             self._next = dict.fromkeys(self._next, 0)
 
     def peek(self, key: bytes, scope: str | None = None) -> Record | None:
-        """The record that `take` would return now; nothing is consumed."""
-        return next((record for record in self._all(key, scope) if not self._is_played(record.seq)), None)
+        """The record that `take` would return now; nothing is consumed. Raises `PurgedError` as that does."""
+        record = next((record for record in self._all(key, scope) if not self._is_played(record.seq)), None)
+        if isinstance(record, PurgedError):
+            raise record
+        return record
 
     def played(self, key: bytes, scope: str | None = None) -> int:
         """How many of the records that answer a call in this scope are played."""
         return sum(self._is_played(record.seq) for record in self._all(key, scope))
 
     def recorded(self, key: bytes, scope: str | None = None) -> int:
-        """How many records of a key answer a call in this scope, played or not."""
+        """How many records of a key answer a call in this scope, played or not, or did before they were purged."""
         return self._tally(key, scope)[0]
 
     def last(self, key: bytes, scope: str | None = None) -> Record | None:
         """The last record that answers a call, played or not, its response loaded."""
-        count, seq = self._tally(key, scope)
-        if not count:
+        _, seq = self._tally(key, scope)
+        if seq is None:
             return None
         record = self.recording.record(seq)
         record.response  # noqa: B018
@@ -158,25 +173,25 @@ class Cursor:
             if not self._is_played(record.seq) and self._answers(record):
                 yield record
 
-    def _tally(self, key: bytes, scope: str | None) -> tuple[int, int]:
-        """How many records answer a call, and the number of the last one."""
+    def _tally(self, key: bytes, scope: str | None) -> tuple[int, int | None]:
+        """How many records answer a call, and the number of the last one that is not purged."""
         known = self._tallies.get((key, scope))
         if known is None:
-            count = last = 0
+            count, last = 0, None
             for record in self._all(key, scope):
-                count, last = count + 1, record.seq
+                count, last = count + 1, last if isinstance(record, PurgedError) else record.seq
             known = self._tallies[key, scope] = count, last
         return known
 
-    def _all(self, key: bytes, scope: str | None) -> Iterator[Record]:
-        found = self.recording.lookup_digest(key, scope=scope)
+    def _all(self, key: bytes, scope: str | None) -> Iterator[Record | PurgedError]:
+        found = self._at(key, scope)
         label = found.scope if found is not None else None
         nth = 0
         while found is not None:
-            if self._answers(found):
+            if isinstance(found, PurgedError) or self._answers(found):
                 yield found
             nth += 1
-            found = self.recording.lookup_digest(key, scope=label, nth=nth)
+            found = self._at(key, label, nth)
 
     def _is_played(self, seq: int) -> bool:
         return seq < self._front or bool(self._bits[seq >> 3] >> (seq & 7) & 1)
