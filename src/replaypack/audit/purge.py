@@ -458,6 +458,8 @@ class _Purge:
                 progress=lambda _: self._tell("rewriting", 0, total, held.name),
             )
             publisher.lives = [live] if live is not None else []
+            if not tombstones:  # of purged records no summary may stay
+                publisher.keep_summary(self._storage, old)
             made = publisher.manifest(
                 revision=revision,
                 cause="purge",
@@ -482,6 +484,7 @@ class _Purge:
             pack_pages=made.pack_pages,
             segments=made.segments,
             tombstones=tombstones,
+            summary=made.summary,
         )
         manifest = encode_manifest(old.content, section)
         self._check(held.name, manifest)
