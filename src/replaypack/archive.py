@@ -29,6 +29,7 @@ from .errors import (
     InvalidNameError,
     ObjectMissingError,
     RecordingExistsError,
+    ReplaypackError,
     UsageError,
     WithheldError,
 )
