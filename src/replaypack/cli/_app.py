@@ -29,6 +29,7 @@ from . import (
     interchange,
     log,
     ls,
+    migrate,
     prove,
     recover,
     rekey,
@@ -118,6 +119,7 @@ app.command("export")(interchange.export)
 app.command("recover")(recover.recover)
 app.command("rekey")(rekey.rekey)
 app.command("compact")(compact.compact)
+app.command("migrate")(migrate.migrate)
 app.command("rm")(rm.rm)
 app.command("catalog")(catalog.catalog)
 app.command("copy")(copy.copy)
