@@ -31,6 +31,7 @@ from . import (
     ls,
     migrate,
     prove,
+    purge,
     recover,
     rekey,
     rm,
@@ -121,6 +122,7 @@ app.command("rekey")(rekey.rekey)
 app.command("compact")(compact.compact)
 app.command("migrate")(migrate.migrate)
 app.command("rm")(rm.rm)
+app.command("purge")(purge.purge)
 app.command("catalog")(catalog.catalog)
 app.command("copy")(copy.copy)
 app.command("gc")(gc.gc)
