@@ -458,7 +458,7 @@ class _Purge:
                 progress=lambda _: self._tell("rewriting", 0, total, held.name),
             )
             publisher.lives = [live] if live is not None else []
-            if not tombstones:  # of purged records no summary may stay
+            if not tombstones:  # runs of records are digests without salts: what is short could be guessed from them
                 publisher.keep_summary(self._storage, old)
             made = publisher.manifest(
                 revision=revision,
@@ -468,11 +468,8 @@ class _Purge:
                 error=old.content.error,
                 previous=old.digest,
             ).storage
-        # Runs of records are digests without salts: what is short could be guessed from them.
-        derived = {name: None for name in ("summary",) if hasattr(old.storage, name)}
         section = msgspec.structs.replace(
             old.storage,
-            **derived,
             revision=revision,
             checkpoint=0,
             cause="purge",
