@@ -11,6 +11,7 @@ from .compact import Compacted, Compaction, compact
 from .copy import Copied, CopiedRecording, copy
 from .diff import Diff, assert_same, diff
 from .gc import Amount, Collected, Unreadable, gc
+from .migrate import Migration, migrate
 from .prove import prove
 from .purge import Purged, purge
 from .rekey import Rekeyed, rekey
@@ -72,7 +73,9 @@ __all__ = [
     "gc",
     "Purged",
     "purge",
+    "Migration",
     "compact",
+    "migrate",
     "rekey",
     "salvage",
     "scan",

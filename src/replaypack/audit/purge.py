@@ -458,9 +458,7 @@ class _Purge:
                 progress=lambda _: self._tell("rewriting", 0, total, held.name),
             )
             publisher.lives = [live] if live is not None else []
-            if (
-                not tombstones
-            ):  # runs are digests without salts: what was purged and is short could be guessed from them
+            if not tombstones:  # runs of records are digests without salts: what is short could be guessed from them
                 publisher.keep_summary(self._storage, old)
             made = publisher.manifest(
                 revision=revision,
