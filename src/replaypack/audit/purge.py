@@ -440,7 +440,8 @@ class _Purge:
                 self._storage,
                 held.name,
                 # The same again in a second run: it makes the same packs.
-                writer=renamed(digest(seed)[:8], self._storage),
+                writer=digest(seed)[:8],
+                packs_by=renamed(digest(seed)[:8], self._storage),
                 mode="replace",
                 template=old.content,
                 base=None,
