@@ -393,13 +393,14 @@ class Archive:
         level: Level = "full",
         revisions: bool = True,
         progress: Report | None = None,
+        state: str | os.PathLike[str] | None = None,
     ) -> Iterator[Fault]:
         """Yield every fault of the recordings named, of all by default (see `replaypack.audit.verify_archive`)."""
         from .audit import verify_archive
 
         if isinstance(names, str):
             names = [names]
-        return verify_archive(self, names, level=level, revisions=revisions, progress=progress)
+        return verify_archive(self, names, level=level, revisions=revisions, progress=progress, state=state)
 
     def copy_to(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from replaypack.format.proof import MAX_PROOF, Proof, check_payload, check_proof
 
 from ._faults import FAULTS, LEVELS, Fault, Level, Progress
+from ._state import Resumed
 from .catalog import Cataloged, write_catalog
 from .compact import Compacted, Compaction, compact
 from .copy import Copied, CopiedRecording, copy
@@ -53,6 +54,7 @@ __all__ = [
     "Progress",
     "Proof",
     "Rekeyed",
+    "Resumed",
     "copy",
     "Salvage",
     "SalvagedRecording",

@@ -23,10 +23,18 @@ _rows = msgspec.msgpack.Decoder(list[Row])
 
 
 def rows_between(index: Index, first: int, end: int) -> Iterator[Row]:
-    """Yield the rows ``first`` to ``end`` - 1, reading only the frames they lie in. Raises `FormatError`."""
+    """Yield the rows ``first`` to ``end`` - 1, reading only the frames they lie in; none of records that were purged.
+
+    Raises `FormatError`.
+    """
     frames = (item for item in index.frames(first))
+    purged = index.purged
     expected = first
-    while expected < end:
+    while True:
+        while expected in purged:
+            expected += 1
+        if expected >= end:
+            return
         batch = []
         for item in islice(frames, _FRAMES):
             if item[0].first >= end:
@@ -36,13 +44,17 @@ def rows_between(index: Index, first: int, end: int) -> Iterator[Row]:
             raise FormatError(f"the records end at {expected}, not at {end}", where="records")
         for records in index.read_frames([frame for _, frame in batch]):
             stored, inline = records.stored_rows()
-            whole = [row if blob is None else row + digest(blob) for row, blob in zip(stored, inline, strict=True)]
+            whole = [
+                row if blob is None else row + digest(blob) for row, blob in zip(stored, inline, strict=True) if row
+            ]
             try:
                 parsed = _rows.decode(b"\xdd" + len(whole).to_bytes(4, "big") + b"".join(whole))
             except (msgspec.MsgspecError, RecursionError, ValueError) as error:
                 raise FormatError(f"the rows of a frame do not parse: {error}", where=records.where) from None
             for row in parsed:
                 if first <= row.seq < end:
+                    while expected in purged:
+                        expected += 1
                     if row.seq != expected:
                         raise FormatError(f"record {row.seq} stands where {expected} should", where=records.where)
                     expected += 1

@@ -20,6 +20,7 @@ __all__ = ["record_differences"]
 
 #: Differences of one payload that are looked for.
 _PER_PAYLOAD = 200
+_WITHHELD = "what it was is withheld"
 _SAME_VALUE = "the same value in other bytes (the order of members, or a number written otherwise)"
 
 
@@ -40,6 +41,10 @@ def record_differences(old: Record, new: Record, ignore: Ignore) -> Iterator[tup
             continue
         if role == "identity" and None in refs:
             continue  # it is the request then, on one side; that the key differs is said below
+        if role in old.withheld | new.withheld:
+            any_ = True
+            yield Difference(f"/{role}", "changed"), _WITHHELD
+            continue
         before, after = (ignore.strip(role, _payload(record, role)) for record in (old, new))
         found = (
             differences(before, after, limit=_PER_PAYLOAD)
