@@ -1,8 +1,8 @@
 """Which packs hold nothing but what belongs to certain recordings, so that they may be given away whole.
 
 A pack may hold frames of several recordings, frames that no table names any more, and literals of a base recording of
-which only some bytes are used. A frame belongs to a recording when its tables name it and it was recorded by it, or
-when recipes of the recording use every byte of it.
+which only some bytes are used. A frame belongs to recordings when tables of one name it that it was recorded by, or
+when recipes of them use every byte of it.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Belonging:
     """Finds out, looking at one recording after another, which packs belong to them wholly. Safe for threads.
 
     ``ids`` are the recording ids of all of them. With ``roles`` given, bytes of other payloads do not belong to them.
-    Memory: a byte for each frame of the packs that are asked about, and 500 bytes for each frame of the recording
-    that is looked at and was not recorded by it.
+    Memory: a byte for each frame of the packs that are asked about; 500 bytes for each frame that is named by another
+    recording than it is from, or by several, and 16 for each stretch of it that is used.
     """
 
     def __init__(self, storage: Storage, ids: Collection[bytes], roles: Collection[str] | None = None) -> None:
@@ -57,8 +57,10 @@ class Belonging:
         self._roles = roles
         #: Which frames belong to them; None where the table of contents alone would tell of another recording.
         self._marks: dict[str, bytearray | None] = {}
+        #: Of frames that several may use: which bytes of them, counted from the begin of the frame, are used so far.
+        self._parts: dict[tuple[str, int], Intervals] = {}
         self._tocs: OrderedDict[str, _Toc] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def whole(self, digest: str) -> bool:
         """Whether every frame of a pack belongs to the recordings that were looked at so far."""
@@ -84,8 +86,7 @@ class Belonging:
         if foreign:
             used = self._used(recording, Intervals((e.first, e.first + e.items) for e, _ in foreign))
             for entry, ref in foreign:
-                if used.covers(entry.first, entry.first + entry.items):
-                    self._mark(ref, entry)
+                self._use(ref, entry, used.between(entry.first, entry.first + entry.items))
 
     def own(self, recording: Recording, entry: FrameEntry, ref: PackRef) -> bool:
         """Whether an entry of ``literals`` is a frame that ``recording`` recorded, all of whose bytes it may give."""
@@ -134,6 +135,17 @@ class Belonging:
             found = self._toc(ref).frames.get(entry.frame.offset)
             if found is not None and found[1].length == entry.frame.length:
                 marks[found[0]] = 1
+
+    def _use(self, ref: PackRef, entry: FrameEntry, used: list[tuple[int, int]]) -> None:
+        """Note which bytes of a frame are used; where all of them are, by whatever recordings, it belongs to them."""
+        place = (ref.digest, entry.frame.offset)
+        with self._lock:
+            parts = self._parts.setdefault(place, Intervals())
+            for start, end in used:
+                parts.add(start - entry.first, end - entry.first)
+            if parts.covers(0, entry.raw):
+                self._parts[place] = Intervals([(0, entry.raw)])
+                self._mark(ref, entry)
 
     def _toc(self, ref: PackRef) -> _Toc:
         with self._lock:

@@ -69,6 +69,8 @@ class Payload:
         self.spans: dict[bytes, Intervals] = {}
         #: Record frames with rows of them.
         self.row_frames: set[bytes] = set()
+        #: Pages with digests that their rows went into.
+        self.pages: set[bytes] = set()
         #: Their keys (16 bytes), and digests (32) of their payloads with the record and role.
         self.keys: dict[int, bytes] = {}
         self.blobs: dict[bytes, tuple[int, str]] = {}
@@ -81,6 +83,9 @@ class Payload:
     def add(self, recording: Recording) -> None:
         """Take in where a revision of the recording has them. Raises `FormatError`, `StorageError`."""
         index = recording.index
+        summary = getattr(recording.manifest.storage, "summary", None)
+        if summary is not None:
+            self.pages.add(bytes.fromhex(summary.digest))
         literals = Intervals()
         wanted = sorted(seq for seq in self.seqs if seq < len(recording) and seq not in index.purged)
         position = 0
@@ -222,6 +227,10 @@ class Payload:
                 if row and at < end:
                     yield entry.first + number, at, end
                 at = end
+
+    def own_rows(self, recording: Recording) -> set[bytes]:
+        """Digests of record frames that another recording has as its own: its records are the very same."""
+        return {entry.digest for entry, _ in recording.index.frames() if entry.digest in self.row_frames}
 
     def taken(self, recording: Recording, uses: Uses) -> Iterator[tuple[bytes, int, int]]:
         """Yield (digest of a frame, start, end in its raw bytes) of what a recording takes."""

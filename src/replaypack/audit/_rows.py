@@ -33,6 +33,7 @@ from ._multiset import MultisetSum, differences
 from ._packs import PackChecker
 from ._payloads import PayloadChecker, Spans
 from ._purged import PurgedChecker
+from ._summary import SummaryChecker
 from ._tables import Pages, frame_tail
 
 __all__ = ["RowChecker"]
@@ -57,6 +58,7 @@ class RowChecker:
         self._packs = packs
         self._progress = progress
         self._tree = MerkleTree()
+        self._summary = SummaryChecker(self._manifest, self._index)
         self._counts: dict[str, int] = {}
         self._purged = 0
         self._gone = PurgedChecker(pages.index)
@@ -71,6 +73,7 @@ class RowChecker:
         yield from self._payloads.unreadable()
         yield from self._gone.left()
         if not self._lost:
+            yield from self._summary.faults()
             if self._tree.root.hex() != content.merkle_root:
                 message = f"the rows have the root {self._tree.root.hex()}, the content names {content.merkle_root}"
                 yield fault("merkle.mismatch", self._recording.locator, message)
@@ -110,6 +113,7 @@ class RowChecker:
                 yield fault("row.order", found.frame.where, f"record {row.seq} stands where {expected} should")
             expected = row.seq + 1
             self._tree.add(leaf_hash(found.row_bytes))
+            self._summary.add(row)
             self._counts[row.kind] = self._counts.get(row.kind, 0) + 1
             if place[0] is not entry:
                 place = (entry, _tail(entry))

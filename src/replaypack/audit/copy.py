@@ -551,6 +551,7 @@ class _Copier:
         )
         publisher.lives = [live] if live is not None else []
         manifest = recording.manifest
+        publisher.keep_summary(recording.storage, manifest)
         section = publisher.manifest(
             revision=1,
             cause="copy",

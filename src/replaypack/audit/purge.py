@@ -17,6 +17,7 @@ from replaypack._read.packs import Frame, PackReader
 from replaypack._write.claim import refuse_claimed
 from replaypack._write.intervals import Intervals
 from replaypack._write.publish import Publisher, now_rfc3339, progress_of
+from replaypack._write.reuse import renamed
 from replaypack._write.rewrite import Fate, LiteralFate, RecordFate, rewrite
 from replaypack.errors import (
     AccessDeniedError,
@@ -229,7 +230,8 @@ class _Purge:
         return newest
 
     def _refuse_busy(self, held: Held) -> None:
-        finish_leftover(self._archive, held.name, "error")
+        if held.manifest.storage.cause in ("claim", "checkpoint"):
+            finish_leftover(self._archive, held.name, "error")
         refuse_claimed(self._storage, held.name, held.manifest)
         if held.manifest.content.state == "open":
             raise UsageError(
@@ -300,7 +302,6 @@ class _Purge:
         # A manifest goes where it has the records, or names a pack that goes; the newest is written anew.
         referenced = set().union(*(held.packs for held in newest.values()))
         named = set().union(*(held.packs for held in inventory.held))
-        mine = {held.name for held in inventory.held if held.manifest.content.id == target.manifest.content.id}
         explained = set().union(*(held.packs for held in inventory.held if held.name == self._name))
         own: set[str] = set()
         suspicious: dict[str, Toc] = {}
@@ -315,6 +316,7 @@ class _Purge:
                 suspicious[pack] = toc
         uses: dict[str, Uses] = {}
         taken: dict[bytes, list[tuple[int, int]]] = {}
+        rows_kept: set[bytes] = set()
         shared: Records = {}
         for name, held in newest.items():
             if not payload or not held.packs & suspicious.keys():
@@ -324,10 +326,10 @@ class _Purge:
                 uses[name] = found = payload.uses(recording, own=is_own)
                 for frame, start, end in payload.taken(recording, found):
                     taken.setdefault(frame, []).append((start, end))
-                if len(found.taken) or (not is_own and name in mine):
-                    sharers = payload.sharers(recording, found, own=is_own)
-                    if sharers:
-                        shared[name] = sharers
+                same = set() if is_own else payload.own_rows(recording)
+                rows_kept |= same
+                if len(found.taken) or same:
+                    shared[name] = payload.sharers(recording, found, own=is_own)
         if shared and not self._keep_shared:
             raise _shared_error(self._name, shared)
         self._shared |= shared
@@ -335,7 +337,7 @@ class _Purge:
         bad = {
             pack
             for pack, toc in suspicious.items()
-            if self._is_bad(payload, PackRef(pack, inventory.packs[pack]), toc, taken, keys, pack in named)
+            if self._is_bad(payload, PackRef(pack, inventory.packs[pack]), toc, taken, rows_kept, keys, pack in named)
         }
         rewrites = [held for held in newest.values() if held.packs & bad]
         if self._has_records(target) and target not in rewrites:
@@ -392,6 +394,7 @@ class _Purge:
         pack: PackRef,
         toc: Toc,
         taken: dict[bytes, list[tuple[int, int]]],
+        rows_kept: Collection[bytes],
         keys: Collection[bytes],
         named: bool,
     ) -> bool:
@@ -399,14 +402,16 @@ class _Purge:
         if not payload:
             return False
         for info in toc.frames:
-            if info.digest in payload.row_frames:
+            of_it = info.origin is not None and toc.origins[info.origin].recording == payload.id
+            if of_it and info.digest in payload.pages:
+                return True
+            if info.digest in payload.row_frames and info.digest not in rows_kept:
                 return True
             spans = payload.spans.get(info.digest)
             if spans is not None:
                 stays = Uses(spans, Intervals(taken.get(info.digest, ())))
                 if stays.gone(0, info.raw):
                     return True
-            of_it = info.origin is not None and toc.origins[info.origin].recording == payload.id
             if of_it and named and info.kind == FrameKind.PAGE and payload.in_page(self._reader, pack, info, keys):
                 return True
         return False
@@ -432,6 +437,7 @@ class _Purge:
                 held.name,
                 # The same again in a second run: it makes the same packs.
                 writer=digest(seed)[:8],
+                packs_by=renamed(digest(seed)[:8], self._storage),
                 mode="replace",
                 template=old.content,
                 base=None,
@@ -452,6 +458,8 @@ class _Purge:
                 progress=lambda _: self._tell("rewriting", 0, total, held.name),
             )
             publisher.lives = [live] if live is not None else []
+            if not tombstones:  # of purged records no summary may stay
+                publisher.keep_summary(self._storage, old)
             made = publisher.manifest(
                 revision=revision,
                 cause="purge",
@@ -460,8 +468,11 @@ class _Purge:
                 error=old.content.error,
                 previous=old.digest,
             ).storage
+        # Runs of records are digests without salts: what is short could be guessed from them.
+        derived = {name: None for name in ("summary",) if hasattr(old.storage, name)}
         section = msgspec.structs.replace(
             old.storage,
+            **derived,
             revision=revision,
             checkpoint=0,
             cause="purge",
@@ -473,10 +484,13 @@ class _Purge:
             pack_pages=made.pack_pages,
             segments=made.segments,
             tombstones=tombstones,
+            summary=made.summary,
         )
         manifest = encode_manifest(old.content, section)
         self._check(held.name, manifest)
+        publisher.ensure()
         self._commit(held.name, manifest)
+        publisher.named()
 
     def _check(self, name: str, manifest: Manifest) -> None:
         """What it was made of is about to be deleted: be sure of it before."""

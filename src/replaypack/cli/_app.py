@@ -30,6 +30,7 @@ from . import (
     log,
     ls,
     prove,
+    purge,
     recover,
     rekey,
     rm,
@@ -119,6 +120,7 @@ app.command("recover")(recover.recover)
 app.command("rekey")(rekey.rekey)
 app.command("compact")(compact.compact)
 app.command("rm")(rm.rm)
+app.command("purge")(purge.purge)
 app.command("catalog")(catalog.catalog)
 app.command("copy")(copy.copy)
 app.command("gc")(gc.gc)
