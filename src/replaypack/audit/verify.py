@@ -273,7 +273,8 @@ def _signatures(archive: Archive, name: str) -> Iterator[Fault]:
             envelope = parse_envelope(archive.storage.get_suffix(info.key, MAX_ENVELOPE + 1), where=info.key)
             statement = parse_statement(envelope, where=info.key)
         except ObjectMissingError:
-            continue  # removed since it was listed
+            yield fault("signature.missing", info.key, "it is listed and cannot be read")
+            continue
         except FormatError as error:
             yield fault("signature.unreadable", info.key, error.detail)
             continue
