@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .common import Row, note, table
 
-PARTS = ("size", "record", "redact", "replay", "sessions", "chassis", "keyed", "remote", "memory", "flushes")
+PARTS = ("size", "record", "redact", "replay", "sessions", "chassis", "keyed", "remote", "memory", "flushes", "diff")
 _BEGIN, _END = "<!-- benchmarks:begin -->", "<!-- benchmarks:end -->"
 
 
