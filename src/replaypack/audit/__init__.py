@@ -16,6 +16,7 @@ from .prove import prove
 from .purge import Purged, purge
 from .rekey import Rekeyed, rekey
 from .salvage import Lost, Salvage, SalvagedRecording, salvage
+from .sanitise import Removal, Sanitised, sanitise
 from .scan import Finding, scan
 from .sign import (
     SignatureObject,
@@ -80,10 +81,13 @@ __all__ = [
     "migrate",
     "rekey",
     "salvage",
+    "sanitise",
     "scan",
     "sign",
     "signatures",
     "RecordingStats",
+    "Removal",
+    "Sanitised",
     "assert_same",
     "diff",
     "stats",
