@@ -64,6 +64,8 @@ class Scenario:
     name: ClassVar[str]
     storages: ClassVar[tuple[str, ...]] = ("local", "objects", "memory")
     prepared: ClassVar[dict[str, range]] = {}
+    #: Whether one kind of fault is enough for every day.
+    heavy: ClassVar[bool] = False
     #: Faults that `verify` may find after an interruption, besides those of ``latest.json``.
     between: ClassVar[set[str]] = set()
 
@@ -238,7 +240,7 @@ class Salvage(Scenario):
     """A damaged archive beside the one that is written; the store of both fails."""
 
     name = "salvage"
-    prepared: ClassVar[dict[str, range]] = {}
+    heavy = True
 
     def prepare(self, archive: Archive, directory: Path) -> None:
         with Archive(directory / "damaged") as source:
