@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from build_valid import ID, WRITER, Vector, entry, row
 
 from replaypack.format.catalog import CatalogEntry, encode_catalog
 from replaypack.format.digests import digest
 from replaypack.format.frame import Compressor, decompress
 from replaypack.format.journal import JournalHead, encode_head, encode_record
-from replaypack.format.manifest import Content, Manifest, Match, PackRef, Redaction, encode_manifest, match_note
+from replaypack.format.manifest import Content, Manifest, Match, PackRef, Redaction, Source, encode_manifest, match_note
 from replaypack.format.manifest import Storage as StorageSection
 from replaypack.format.merkle import MerkleTree, leaf_hash
 from replaypack.format.names import latest_key, open_key, pack_key_of, parse_locator, revision_key
 from replaypack.format.recipe import Range, Run
 from replaypack.format.record_frame import Entry, encode_entry
 from replaypack.format.row import encode_row
+from replaypack.format.summary import Summary, parse_runs
 from replaypack.policies.matching import MatchPolicy, ignore
 
 NONE_MATCH = Match(name="none", version=1)
@@ -40,6 +42,50 @@ def merkle() -> Vector:
             }
         )
     return {"about": "Merkle roots and right edges; any bytes stand for rows.", "cases": cases}
+
+
+def summary_rows(count: int, **changes: Any) -> list[Any]:
+    return [
+        row(
+            number,
+            key=digest(b"key %d" % number),
+            start=number,
+            duration=1000 * number,
+            status=int(number % 5 == 3),
+            response_digest=digest(b"response %d" % number),
+            **changes,
+        )
+        for number in range(count)
+    ]
+
+
+def summaries() -> Vector:
+    other = summary_rows(3, scope="s", attributes={"a": [1, 1.5, None]}, salt=bytes(range(8)))
+    cases = []
+    for name, rows_ in {
+        "one record": summary_rows(1),
+        "records with a scope and attributes": other,
+        "several runs": summary_rows(300),
+        "the most that a duration can be": [
+            msgspec.structs.replace(item, duration=(1 << 63) + item.seq) for item in summary_rows(2)
+        ],
+    }.items():
+        made = Summary()
+        for item in rows_:
+            made.add(item)
+        raw = made.encode()
+        cases.append(
+            {
+                "name": name,
+                "rows": [encode_row(item).hex() for item in rows_],
+                "runs": [
+                    [run.digest.hex(), run.records, run.failed, str(run.duration)]
+                    for run in parse_runs(raw, len(rows_))
+                ],
+                "summary": raw.hex(),
+            }
+        )
+    return {"about": "Summaries: runs of records, with what their rows say.", "cases": cases}
 
 
 def empty_manifest(**changes: Any) -> Manifest:
@@ -75,6 +121,8 @@ def empty_manifest(**changes: Any) -> Manifest:
         "merkle_edge": [],
         "tombstones": [],
         "withheld": [],
+        "summary": None,
+        "source": None,
     }
     content |= {name: value for name, value in changes.items() if name in content}
     storage |= {name: value for name, value in changes.items() if name in storage}
@@ -99,6 +147,9 @@ def manifests() -> Vector:
         ),
         "a match policy": empty_manifest(
             match=match_note(MatchPolicy.of(["tool-call-ids", ignore("/**/trace", kinds=["tool"], names=["é"])]))
+        ),
+        "a copy": empty_manifest(
+            state="sealed", cause="copy", claim=None, source=Source(manifest=digest(b"m").hex(), policy="whole")
         ),
         "an incomplete one": empty_manifest(
             state="incomplete",

@@ -11,7 +11,7 @@ import build_match
 import build_partial
 import msgspec
 from build_archive import DROP, build, manifest_with
-from build_documents import catalog_text, empty_manifest, journal_bytes
+from build_documents import catalog_text, empty_manifest, journal_bytes, summary_rows
 from build_valid import ORIGIN, Vector, entry, record_frame, row, tiny_pack
 
 from replaypack.format.digests import digest, short_digest
@@ -20,6 +20,7 @@ from replaypack.format.pack import HEADER, External, FrameInfo, Toc, parse_pack
 from replaypack.format.recipe import Op, Range, Run, encode_ops
 from replaypack.format.record_frame import Entry, encode_frame
 from replaypack.format.row import BlobRef, encode_row
+from replaypack.format.summary import Summary
 from replaypack.format.table import KEYS, FrameRef, Location, key_page, pack_key
 from replaypack.format.varint import uvarint
 
@@ -209,8 +210,8 @@ def packs() -> Vector:
         frames_[number] = msgspec.structs.replace(frames_[number], **fields)
         return _pack_of(Toc(frames_, toc.origins, toc.external), data)
 
-    def header(version: int, flags: int = 0, reserved: int = 0) -> bytes:
-        return HEADER[:16] + struct.pack("<HHI", version, flags, reserved)
+    def header(version: int, flags: int = 0) -> bytes:
+        return HEADER[:16] + struct.pack("<HHI", version, flags, 0)
 
     items = {
         "nothing": b"",
@@ -249,7 +250,6 @@ def packs() -> Vector:
         {
             "version 0": _pack_of(toc, data, header=header(0)),
             "flags that are not defined": _pack_of(toc, data, header=header(1, 1)),
-            "reserved bytes": _pack_of(toc, data, header=header(1, 0, 1)),
         },
         "format.malformed_version",
     )
@@ -313,6 +313,30 @@ def merkle() -> Vector:
     return {"about": "Right edges that fit no tree.", "cases": cases}
 
 
+def summaries() -> Vector:
+    rows_ = summary_rows(40)
+    made = Summary()
+    for item in rows_:
+        made.add(item)
+    raw = made.encode()
+    hexed = [encode_row(item).hex() for item in rows_]
+    first = bytearray(raw)
+    first[0] ^= 1
+    cases = {
+        "cut off": raw[:-1],
+        "another digest": bytes(first),
+        "a run more, of nothing": raw + bytes(32),
+        "a run too few": raw[:-32],
+        "more failures than records": raw[:20] + b"\xff" + raw[21:],
+    }
+    return {
+        "about": "Summaries that are not those of their rows.",
+        "cases": [
+            {"name": name, "rows": hexed, "summary": data.hex(), "error": CORRUPTED} for name, data in cases.items()
+        ],
+    }
+
+
 def manifests() -> Vector:
     raw = empty_manifest().raw
     first = build()[0]["recordings/first/latest.json"]
@@ -373,6 +397,13 @@ def manifests() -> Vector:
             changed("a digest in capitals", content__merkle_root=digest(b"").hex().upper()),
             changed("a month 13", content__started="2025-13-01T00:00:00Z"),
             changed("a time with an offset", content__started="2025-06-15T00:00:00+02:00"),
+            changed("no member for what it was copied from", storage__source=DROP),
+            changed("copied from no digest", storage__source={"manifest": "0", "policy": "whole"}),
+            changed("copied by a policy with another character", storage__source={"manifest": "0" * 64, "policy": "A"}),
+            changed(
+                "copied from a source with another member",
+                storage__source={"manifest": "0" * 64, "policy": "a", "url": "x"},
+            ),
             changed("revision 0", storage__revision=0),
             changed("a revision of nine digits", storage__revision=10**8),
             changed("literals beyond their half of the address space", storage__literals=(1 << 47) + 1),
@@ -388,6 +419,10 @@ def manifests() -> Vector:
             changed("a pack without a size", storage__packs=[["0" * 64, 0]]),
             changed("packs here and in pages", storage__packs=[["0" * 64, 9]], storage__pack_pages=[page]),
             *_not_there(first),
+            changed("no member summary", storage__summary=DROP),
+            changed("a summary of 31 bytes", storage__summary={**page, "raw": 31}),
+            changed("a summary of nothing", storage__summary={**page, "raw": 0}),
+            changed("a summary in no page", storage__summary="00"),
             changed("a segment of a pack that is not there", base=first, storage__segments__0__packs=[1]),
             changed("a segment of pack -1", base=first, storage__segments__0__packs=[-1]),
             changed("a segment that begins elsewhere", base=first, storage__segments__0__first=1),
@@ -640,6 +675,7 @@ def vectors() -> dict[str, Vector]:
         "packs/packs": packs(),
         "tables/tables": tables(),
         "merkle/merkle": merkle(),
+        "summaries/summaries": summaries(),
         "manifest/manifests": manifests(),
         "manifest/markers": markers(),
         "match/policies": build_match.refused_policies(),

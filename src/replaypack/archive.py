@@ -17,6 +17,7 @@ from ._read.cache import Cache
 from ._read.index import Index
 from ._read.manifests import Manifests
 from ._read.packs import PackReader
+from ._read.renewal import renewed
 from ._threads import in_thread
 from ._write.base import Seed, seed_from
 from ._write.claim import claim, refuse_case_twin, refuse_claimed
@@ -28,6 +29,7 @@ from .errors import (
     InvalidNameError,
     ObjectMissingError,
     RecordingExistsError,
+    ReplaypackError,
     UsageError,
     WithheldError,
 )
@@ -56,7 +58,7 @@ from .recover import finish_leftover
 from .storage import Storage, open_storage
 
 if TYPE_CHECKING:
-    from .audit import Fault, Level
+    from .audit import Copied, Fault, Level
     from .audit._faults import Report
     from .replay.modes import ReplayMode
     from .replay.session import ReplaySession
@@ -146,11 +148,17 @@ class Archive:
         refresh: Callable[[], Manifest] | None = None
         if revision is None:
             refresh = lambda: self.manifests.find(name, None, fresh=True)  # noqa: E731
+
+        def renewal(old: Manifest, error: ObjectMissingError) -> Manifest:
+            return renewed(self.manifests, name, old, error, grows=revision is None and expect_digest is None)
+
         return Recording(
             self.storage,
             name,
             manifest,
             refresh=refresh,
+            # Who asks for a manifest by its digest gets no other.
+            renewal=renewal if expect_manifest is None else None,
             cache_bytes=cache_bytes,
             match=policy,
             secrets=secrets,
@@ -312,8 +320,9 @@ class Archive:
             seed=seed,
             redactor=redactor,
         )
+        reused = {external.pack.digest: external.pack for external in seed.external}
         try:
-            publisher.previous = claim(publisher, newest).digest
+            publisher.previous = claim(publisher, newest, list(reused.values())).digest
         except BaseException as error:
             # The claim may be there although the store said that it failed. Where it cannot be withdrawn the journal
             # stays: one without an owner says that nobody records, and the name is free for the next recorder.
@@ -388,13 +397,37 @@ class Archive:
         level: Level = "full",
         revisions: bool = True,
         progress: Report | None = None,
+        state: str | os.PathLike[str] | None = None,
     ) -> Iterator[Fault]:
         """Yield every fault of the recordings named, of all by default (see `replaypack.audit.verify_archive`)."""
         from .audit import verify_archive
 
         if isinstance(names, str):
             names = [names]
-        return verify_archive(self, names, level=level, revisions=revisions, progress=progress)
+        return verify_archive(self, names, level=level, revisions=revisions, progress=progress, state=state)
+
+    def copy_to(
+        self,
+        to: str | os.PathLike[str] | Archive,
+        names: str | Iterable[str] | None = None,
+        *,
+        storage_options: Mapping[str, Any] | None = None,
+        if_exists: Literal["error", "replace"] = "error",
+        responses_only: bool = False,
+        progress: Report | None = None,
+    ) -> Copied:
+        """Copy the recordings named (all by default; patterns may be given) to another archive.
+
+        Only what is missing travels, and nothing of other recordings does. ``storage_options`` are those of the
+        destination's filesystem. See `replaypack.audit.copy` for the rest, and for what is raised.
+        """
+        from .audit import copy
+
+        options: Any = {"if_exists": if_exists, "responses_only": responses_only, "progress": progress}
+        if isinstance(to, Archive):
+            return copy(self, to, names, **options)
+        with Archive(to, storage_options) as target:
+            return copy(self, target, names, **options)
 
     def delete(self, name: str) -> None:
         """Remove a recording, all of its revisions. Its packs stay until they are collected.

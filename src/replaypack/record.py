@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from ._read.blobs import is_withheld, read_blob, recipe_of
-from ._read.index import Found
-from .errors import UsageError
+from ._read.index import Found, Index
+from .errors import FormatError, ObjectMissingError, UsageError
 from .format.recipe import Range
 from .format.row import FLAGS, STATUSES, Row
 from .values import ABSENT, decode_payload
@@ -26,11 +26,12 @@ _UNREAD: Any = object()
 class Record:
     """One recorded call. ``response`` was loaded by `Recording.lookup`; ``request`` is read when touched."""
 
-    __slots__ = ("_found", "_identity", "_recording", "_request", "_response", "_row")
+    __slots__ = ("_identity", "_place", "_recording", "_request", "_response", "_row")
 
-    def __init__(self, recording: Recording, found: Found) -> None:
+    def __init__(self, recording: Recording, found: Found, index: Index) -> None:
         self._recording = recording
-        self._found = found
+        #: Recipes refer to the tables that they were read with: the two are exchanged together.
+        self._place = (index, found)
         self._row = found.row
         self._request: Any = _UNREAD
         self._identity: Any = _UNREAD
@@ -39,6 +40,10 @@ class Record:
     def __repr__(self) -> str:
         name = f" {self._row.name!r}" if self._row.name is not None else ""
         return f"<Record {self.seq}: {self.kind}{name}, {self.status}, key {self.key.hex()[:12]}…>"
+
+    @property
+    def _found(self) -> Found:
+        return self._place[1]
 
     @property
     def seq(self) -> int:
@@ -115,7 +120,7 @@ class Record:
     @property
     def withheld(self) -> frozenset[str]:
         """``request``, ``identity``: payloads that it has, and that are not in this copy of the recording."""
-        index = self._recording.index
+        index = self._place[0]
         return frozenset(role for role in index.withheld if is_withheld(index, self._row, role))
 
     @property
@@ -124,7 +129,7 @@ class Record:
         if self._response is _UNREAD:
             row = self._row
             encoding = row.response_encoding
-            inline = self._found.inline
+            inline = self._place[1].inline
             if encoding == 0:
                 self._response = ABSENT
             else:
@@ -182,8 +187,23 @@ class Record:
 
         Raises `WithheldError` where they are not in this copy.
         """
-        return read_blob(self._recording.index, self._found, role, limit=self._recording.blob_limit)
+        index, found = self._place
+        limit = self._recording.blob_limit
+        try:
+            return read_blob(index, found, role, limit=limit)
+        except ObjectMissingError as error:
+            self._recording._renew(index, error)
+        return read_blob(*self._current(), role, limit=limit)
 
     def recipe(self, role: str) -> list[Range]:
         """The ranges of the recording's literals that make a blob, where it does not stand behind the row."""
-        return recipe_of(self._recording.index, self._found, role)
+        return recipe_of(*self._place, role)
+
+    def _current(self) -> tuple[Index, Found]:
+        """Where it lies by the tables that the recording has now."""
+        if self._place[0] is not self._recording._index:
+            place = self._recording.record(self.seq)._place
+            if place[1].row_bytes != self.row_bytes:
+                raise FormatError(f"record {self.seq} is another one than it was", where=self._recording.locator)
+            self._place = place
+        return self._place

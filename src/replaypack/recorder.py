@@ -35,6 +35,7 @@ from .format.merkle import leaf_hash
 from .format.recipe import encode_ops
 from .format.record_frame import Entry, stored_row
 from .format.row import Row, discriminator, encode_row
+from .format.summary import Summary
 from .format.table import INLINE_SPACE, BlobEntry, pack_blob, pack_key
 from .policies.matching import MatchPolicy
 from .policies.redaction import VALUES_ONLY, Redactor
@@ -82,6 +83,7 @@ class Recorder:
         self._tree = progress.tree
         self._counts = progress.counts
         self._inlines = progress.inlines
+        self._summary: Summary | None = Summary()
         self._sync_records = sync == "record"
         self._stream = LiteralStream(seed.end)
         self._splitter = Splitter(self._stream)
@@ -320,27 +322,26 @@ class Recorder:
         recipes = b""
         for pieces in p.recipes:
             recipes += encode_ops(splitter.recipe(pieces))
-        row = encode_row(
-            Row(
-                seq,
-                p.kind,
-                p.name,
-                p.key,
-                p.scheme,
-                scope,
-                p.request,
-                p.identity,
-                start,
-                duration,
-                p.status,
-                p.flags,
-                p.attributes,
-                salt,
-                p.response.size,
-                p.response.encoding,
-                p.response.digest,
-            )
+        fields = Row(
+            seq,
+            p.kind,
+            p.name,
+            p.key,
+            p.scheme,
+            scope,
+            p.request,
+            p.identity,
+            start,
+            duration,
+            p.status,
+            p.flags,
+            p.attributes,
+            salt,
+            p.response.size,
+            p.response.encoding,
+            p.response.digest,
         )
+        row = encode_row(fields)
         entry = Entry(stored_row(row, p.inline), recipes, p.inline)
         try:
             self._journal.append(encode_record(entry, self._stream.take_fresh(), starts_frame=starts_frame))
@@ -358,6 +359,8 @@ class Recorder:
             splitter.inlines.note(INLINE_SPACE + self._inlines, p.inline)
             self._inlines += len(p.inline)
         self._tree.add(leaf)
+        if self._summary is not None:
+            self._summary.add(fields)
         self._counts[p.kind] = self._counts.get(p.kind, 0) + 1
         for blob, role in p.listed:
             self._blobs.append(pack_blob(BlobEntry(blob[:16], seq, role)))
@@ -401,7 +404,7 @@ class Recorder:
             self._lock.release()
 
     def _progress(self) -> Progress:
-        return Progress(self._tree, self._counts, self._stream.end, self._inlines)
+        return Progress(self._tree, self._counts, self._stream.end, self._inlines, self._summary)
 
     def _new_journal(self, external: Iterable[External] = (), *, named: bool = True) -> JournalFile:
         p = self._publisher
@@ -493,7 +496,8 @@ class Recorder:
             publisher.template = msgspec.structs.replace(publisher.template, metadata=metadata)
             before = self._tree.count
             staying = publisher.rewind(back.base, back.packs)
-            self._tree, self._counts, literals, self._inlines = progress_of(back.base)
+            self._tree, self._counts, literals, self._inlines, _ = progress_of(back.base)
+            self._summary = None  # of what is published already it is not known any more
             first = self._tree.count
             self._stream = LiteralStream(literals)
             self._splitter = Splitter(self._stream)

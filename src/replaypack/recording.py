@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import threading
 import time as _time
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Generator, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from ._arguments import check_number, check_text, check_type, names_of
 from ._read import ladder
@@ -17,10 +19,11 @@ from ._read.cache import Cache
 from ._read.index import Found, Index
 from ._read.packs import Frame, PackReader
 from ._read.rekeyed import Override
+from ._read.renewal import Renewal
 from ._read.sequence import found_in, in_order
 from ._threads import in_thread
 from .canonical import opaque_key
-from .errors import ConflictError, FormatError, PurgedError, UsageError, WithheldError
+from .errors import ConflictError, FormatError, ObjectMissingError, PurgedError, UsageError, WithheldError
 from .format.manifest import NEAR_LIMIT, Manifest, Redaction, Tombstone, redaction_policy
 from .format.merkle import leaf_hash
 from .format.recipe import BLOB_LIMIT, Range
@@ -34,11 +37,31 @@ from .values import ABSENT
 
 __all__ = ["Record", "Recording"]
 
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
 #: What a look at several payloads reads: literal frames, their raw bytes, bytes of one payload, of all but the first.
 _LOOK_FRAMES = 16
 _LOOK_RAW = 20 << 20
 _LOOK_BLOB = 16 << 20
 _LOOK_ALL = 8 << 20
+
+
+def _renewing(
+    method: Callable[Concatenate[Recording, _P], _T],
+) -> Callable[Concatenate[Recording, _P], _T]:
+    """Where a pack was collected since the recording was opened, do it again with the packs that hold it now."""
+
+    @functools.wraps(method)
+    def again(self: Recording, /, *arguments: _P.args, **options: _P.kwargs) -> _T:
+        index = self._index
+        try:
+            return method(self, *arguments, **options)
+        except ObjectMissingError as error:
+            self._renew(index, error)
+        return method(self, *arguments, **options)
+
+    return again
 
 
 class Recording:
@@ -51,6 +74,7 @@ class Recording:
         manifest: Manifest,
         *,
         refresh: Callable[[], Manifest] | None = None,
+        renewal: Renewal | None = None,
         cache_bytes: int = 64 << 20,
         match: MatchPolicy | None = None,
         secrets: Iterable[str | bytes] = (),
@@ -60,6 +84,8 @@ class Recording:
         self._storage = storage
         self._name = name
         self._refresh = refresh
+        self._renewal = renewal
+        self._renewing = threading.Lock()
         # A page is asked for far more often than a frame: frames have the room that pages leave.
         self._pages = Cache(cache_bytes // 2)
         self._stored = Cache(cache_bytes // 8)
@@ -127,8 +153,28 @@ class Recording:
 
     @property
     def index(self) -> Index:
-        """The tables and frames behind the records, for what checks or writes them; no stable interface."""
-        return self._index
+        """The tables and frames behind the records, for what checks or writes them; no stable interface.
+
+        Whoever has looked at them relies on their packs: these are not exchanged for others from then on.
+        """
+        with self._renewing:
+            self._renewal = None
+            return self._index
+
+    def _renew(self, index: Index, error: ObjectMissingError) -> None:
+        """After a pack that ``index`` names was missing: go on with the tables of a newer revision of this content.
+
+        Raises ``error``, or one that says more, where there is none.
+        """
+        with self._renewing:
+            if self._index is not index:
+                return  # another thread was faster
+            if self._renewal is None:
+                raise error
+            manifest = self._renewal(self._manifest, error)
+            self._index = self._index_of(manifest)
+            self._manifest = manifest
+            self._near_read = False
 
     @property
     def manifest(self) -> Manifest:
@@ -229,16 +275,18 @@ class Recording:
         Raises `PurgedError` where that record was purged and other records of the call were not (where all were,
         nothing says that it was recorded).
         """
-        record = self._find(self._key(kind, identity, key), scope, nth)
-        if record is not None:
-            record.response  # noqa: B018 - a lookup answers with the response read and checked
-        return record
+        return self.lookup_digest(self._key(kind, identity, key), scope=scope, nth=nth)
 
     def lookup_digest(self, key: bytes, *, scope: str | None = None, nth: int = 0) -> Record | None:
         """`lookup` by the 32 bytes of the key itself (`key_of`)."""
-        record = self._find(key, scope, nth)
+        index = self._index
+        try:
+            record = self._find(key, scope, nth)
+        except ObjectMissingError as error:
+            self._renew(index, error)
+            record = self._find(key, scope, nth)
         if record is not None:
-            record.response  # noqa: B018
+            record.response  # noqa: B018 - a lookup answers with the response read and checked
         return record
 
     def following(self, record: Record, key: bytes | None = None, scope: str | None = None) -> Record | None:
@@ -246,7 +294,7 @@ class Recording:
 
         With a ``key`` (32 bytes) only if it is of that key and scope.
         """
-        found = record._found
+        index, found = record._place
         frame, number = found.frame, found.number + 1
         if not isinstance(frame, RecordFrame) or number >= frame.count:
             return None
@@ -259,7 +307,7 @@ class Recording:
             own = row.key if self._override is None else self._override.key(row.seq)
             if own != key or row.scope != scope:
                 return None
-        return Record(self, Found(row, data, inline, frame, number))
+        return Record(self, Found(row, data, inline, frame, number), index)
 
     def _find(self, key: bytes, scope: str | None, nth: int) -> Record | None:
         if type(nth) is not int or nth:
@@ -294,7 +342,7 @@ class Recording:
         if found is None:
             return None, nth > 0 and next(index.entries(prefix), None) is not None
         if found.row.key == key and found.row.scope == scope:
-            return Record(self, found), True
+            return Record(self, found, index), True
         # Another key or scope shares the truncated digests: only the rows tell.
         hits = 0
         for segment, entry, ref in index.entries(prefix):
@@ -307,20 +355,22 @@ class Recording:
             found = index.record(segment, entry, ref)
             if found.row.key == key and found.row.scope == scope:
                 if hits == nth:
-                    return Record(self, found), True
+                    return Record(self, found, index), True
                 hits += 1
         return None, hits > 0
 
     def _read_near(self) -> None:
         if not self._near_read:
+            index = self._index
             self._near_read = True
-            segments = self._index.segments
+            segments = index.segments
             near = [item for segment in segments if (item := segment.near()) is not None]
             # A recording that is being written may have many: pages and frames are fewer bytes then. And where
             # some segment has none, its pages take that round anyway.
             if len(near) == len(segments) and sum(length for _, _, length in near) <= 2 * NEAR_LIMIT:
                 self._reader.preload(near)
 
+    @_renewing
     def count(self, kind: str | None = None, identity: object = ABSENT, *, key: str | bytes | None = None) -> int:
         """How many records there are: all, of a kind, or of one call (in any scope)."""
         if identity is ABSENT and key is None:
@@ -333,6 +383,7 @@ class Recording:
         [found] = self._index.counts([wanted])
         return found
 
+    @_renewing
     def count_scoped(self, key: bytes, scope: str | None) -> int:
         """How many records of a key (32 bytes) a scope has, those of other scopes and of none not counted."""
         if self._override is not None:
@@ -343,11 +394,16 @@ class Recording:
 
     def count_keys(self, keys: Iterable[bytes]) -> list[int]:
         """How many records each of several keys (32 bytes) has, in any scope; asked in one go."""
+        return self._count_keys(list(keys))
+
+    @_renewing
+    def _count_keys(self, keys: Sequence[bytes]) -> list[int]:
         if (override := self._override) is not None:
             return [override.count(key[:16]) for key in keys]
         self._read_near()
         return self._index.counts([key[:16] for key in keys])
 
+    @_renewing
     def latest(self, key: bytes, scopes: Sequence[str | None]) -> Record | None:
         """The last record of a key (32 bytes) in the first of several scopes that has one, its response loaded.
 
@@ -357,8 +413,9 @@ class Recording:
             record = self._override.latest(key, scopes)
         else:
             self._read_near()
-            found = ladder.latest(self._index, key, scopes)
-            record = None if found is None else Record(self, found)
+            index = self._index
+            found = ladder.latest(index, key, scopes)
+            record = None if found is None else Record(self, found, index)
         if record is not None:
             record.response  # noqa: B018
         return record
@@ -368,8 +425,21 @@ class Recording:
 
         Reads the key table once, and no record.
         """
-        return ladder.repeated(self._index) if self._override is None else self._override.repeated()
+        if self._override is not None:
+            yield from self._override.repeated()
+            return
+        told = 0
+        while True:
+            index = self._index
+            try:
+                for numbers in islice(ladder.repeated(index), told, None):
+                    told += 1
+                    yield numbers
+                return
+            except ObjectMissingError as error:
+                self._renew(index, error)
 
+    @_renewing
     def record(self, seq: int) -> Record:
         """Return the record with sequence number ``seq``.
 
@@ -377,16 +447,18 @@ class Recording:
         """
         if type(seq) is not int or not 0 <= seq < len(self):
             raise UsageError(f"there is no record {seq}: the recording has {len(self)}, counted from 0")
-        if seq in self._index.purged:
-            raise self._index.gone(seq)
-        for entry, frame in self._index.frames(seq):
-            [records] = self._index.read_frames([frame])
+        index = self._index
+        if seq in index.purged:
+            raise index.gone(seq)
+        for entry, frame in index.frames(seq):
+            [records] = index.read_frames([frame])
             row, data, inline = records.record(seq - entry.first)
             if row.seq != seq:
                 raise FormatError(f"record {seq} is not in its frame of {entry.items}", where=frame.where)
-            return Record(self, Found(row, data, inline, records, seq - entry.first))
+            return Record(self, Found(row, data, inline, records, seq - entry.first), index)
         raise FormatError(f"no frame holds record {seq}", where=self.locator)
 
+    @_renewing
     def around(self, seq: int, *, frames: int = 16) -> list[Record]:
         """Return the records of the ``frames`` record frames nearest to record ``seq``, in order, no purged ones.
 
@@ -394,14 +466,16 @@ class Recording:
         """
         check_number("seq", seq, "a sequence number, counted from 0")
         check_number("frames", frames, "a number of frames")
-        near = frames_around(self._index, min(seq, max(0, len(self) - 1)), frames) if frames else []
-        read = self._index.read_frames([frame for _, frame in near])
+        index = self._index
+        near = frames_around(index, min(seq, max(0, len(self) - 1)), frames) if frames else []
+        read = index.read_frames([frame for _, frame in near])
         return [
-            Record(self, found)
+            Record(self, found, index)
             for (entry, _), frame in zip(near, read, strict=True)
-            for found in found_in(self._index, entry.first, frame)
+            for found in found_in(index, entry.first, frame)
         ]
 
+    @_renewing
     def of_key(self, key: bytes, *, limit: int = 16, frames: int = 16) -> list[Record]:
         """Return up to ``limit`` records of a key (32 bytes), of whatever scope, from ``frames`` frames at most.
 
@@ -410,21 +484,22 @@ class Recording:
         if self._override is not None:
             return self._override.of_key(key, limit)
         self._read_near()
+        index = self._index
         wanted: dict[Frame, list[tuple[int, int]]] = {}
-        for segment, entry, ref in islice(self._index.entries(key[:16]), limit):
-            if entry.seq in self._index.purged:
+        for segment, entry, ref in islice(index.entries(key[:16]), limit):
+            if entry.seq in index.purged:
                 continue
             frame = Frame(segment.pack(ref.frame, where="page of keys"), ref.frame, None, ref.digest)
             if frame in wanted or len(wanted) < frames:
                 wanted.setdefault(frame, []).append((entry.seq, entry.seq - ref.first))
         found = []
-        for (frame, numbers), records in zip(wanted.items(), self._index.read_frames(list(wanted)), strict=True):
+        for (frame, numbers), records in zip(wanted.items(), index.read_frames(list(wanted)), strict=True):
             for seq, number in numbers:
                 row, data, inline = records.record(number)
                 if row.seq != seq or row.key[:16] != key[:16]:
                     raise FormatError(f"record {seq} does not match its entry in keys", where=frame.where)
                 if row.key == key:
-                    found.append(Record(self, Found(row, data, inline, records, number)))
+                    found.append(Record(self, Found(row, data, inline, records, number), index))
         return sorted(found, key=lambda record: record.seq)
 
     def with_requests(self, records: Iterable[Record]) -> list[Record]:
@@ -435,21 +510,30 @@ class Recording:
         Reading them then asks nothing of the store. The first come first: once the bounds are reached (16 literal
         frames of 20 MiB, 8 MiB of payloads), only those that need no more are returned.
         """
+        return self._with_requests(list(records))
+
+    @_renewing
+    def _with_requests(self, records: Sequence[Record]) -> list[Record]:
+        index = self._index
         total = 0
         chosen: list[tuple[Record, list[Range]]] = []
         for record in records:
-            row, found = record.row, record._found
+            row = record.row
             sizes = [ref.size for ref in (row.request, row.identity) if ref is not None]
             if self._index.withheld and any(is_withheld(self._index, row, role) for role in self._index.withheld):
                 continue
             if not sizes or max(sizes) > _LOOK_BLOB or (chosen and total + sum(sizes) > _LOOK_ALL):
                 continue
             total += sum(sizes)
-            recipes = self._index.recipes(found.frame, found.number)
+            tables, found = record._current()
+            if tables is not index:
+                continue  # exchanged by another thread just now
+            recipes = index.recipes(found.frame, found.number)
             chosen.append((record, [item for recipe in recipes[: len(sizes)] for item in recipe]))
-        fits = read_literals(self._index, [ranges for _, ranges in chosen], _LOOK_FRAMES, _LOOK_RAW)
+        fits = read_literals(index, [ranges for _, ranges in chosen], _LOOK_FRAMES, _LOOK_RAW)
         return [record for (record, _), fit in zip(chosen, fits, strict=True) if fit]
 
+    @_renewing
     def find_blob(self, digest_: str) -> tuple[Record, str]:
         """Return a record that has the blob of a digest (64 hex digits), and the blob's role in it.
 
@@ -495,18 +579,24 @@ class Recording:
             return self._index.purged[seq][0]
         return leaf_hash(self.record(seq).row_bytes)
 
-    def leaves(self, first: int = 0) -> Iterator[bytes]:
+    def leaves(self, first: int = 0) -> Generator[bytes]:
         """Yield the Merkle leaves of all records from number ``first`` on, purged ones too, in order."""
-        purged = self._index.purged
         position = first
-        for found in in_order(self._index, first, where=self.locator):
-            while position < found.row.seq:
-                yield purged[position][0]
-                position += 1
-            yield leaf_hash(found.row_bytes)
-            position += 1
-        for seq in range(position, self._index.end):
-            yield purged[seq][0]
+        while True:
+            index = self._index
+            try:
+                for found in in_order(index, position, where=self.locator):
+                    while position < found.row.seq:
+                        yield index.purged[position][0]
+                        position += 1
+                    yield leaf_hash(found.row_bytes)
+                    position += 1
+            except ObjectMissingError as error:
+                self._renew(index, error)
+                continue
+            for seq in range(position, index.end):
+                yield index.purged[seq][0]
+            return
 
     # Iterating
 
@@ -559,14 +649,19 @@ class Recording:
         self, wanted: Callable[[Row], bool], position: int, last: int | None, poll_interval: float | None
     ) -> Iterator[Record]:
         while True:
-            for found in in_order(self._index, position, where=self.locator):
-                row = found.row
-                position = row.seq + 1
-                if last is not None and row.seq > last:
-                    return
-                if wanted(row):
-                    yield Record(self, found)
-            position = max(position, self._index.end)  # the last ones may be purged
+            index = self._index
+            try:
+                for found in in_order(index, position, where=self.locator):
+                    row = found.row
+                    position = row.seq + 1
+                    if last is not None and row.seq > last:
+                        return
+                    if wanted(row):
+                        yield Record(self, found, index)
+            except ObjectMissingError as error:
+                self._renew(index, error)
+                continue
+            position = max(position, index.end)  # the last ones may be purged
             done = last is not None and position > last
             if poll_interval is None or self._refresh is None or self.state != "open" or done:
                 return

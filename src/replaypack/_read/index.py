@@ -278,6 +278,8 @@ class Index:
             after = successor(prefix) if ends else None
             for segment in self.segments:
                 root = segment.root(KEYS)
+                if not root.count:
+                    continue  # all of its records were purged
                 queries.append((number, segment, prefix, root.page_of(prefix)))
                 if ends:
                     queries.append((number, segment, after, root.page_of(after) if after is not None else -1))
@@ -319,7 +321,7 @@ class Index:
 
         It is what nearly every lookup asks, so that what `entries` and `record` do is written out here.
         """
-        if len(self.segments) != 1:
+        if len(self.segments) != 1 or not self.segments[0].segment.keys.count:
             at = next(self.entries(prefix), None)
             return self.record(*at) if at is not None else None
         segment = self.segments[0]
@@ -440,6 +442,9 @@ class Index:
         """The recipes of a record; what they take in memory counts for the cache."""
         if isinstance(frame, Frame):
             [frame] = self.read_frames([frame])
+        known = frame.resolved(number)
+        if known is not None:
+            return known
         before = frame.weight
         result = frame.recipes(number)
         if frame.weight != before and self.cache.get(frame.token) is frame:

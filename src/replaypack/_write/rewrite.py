@@ -89,7 +89,7 @@ def rewrite(
     ``literal`` is asked for each entry of the lower half of the address space, ``record`` for each record frame, both
     in order. Literals that are the end of a record frame (of a base recording) and do not stay become a literal frame:
     the rest of that frame is never copied. ``edit`` may change the entries of ``keys`` and ``blobs``, which keep their
-    order. ``progress`` is told the compressed bytes of each frame that is done.
+    order. ``progress`` is told the compressed bytes of each frame that was read.
 
     The same source and decisions give the same packs. Every frame that is copied is checked. Memory: the pack that is
     written, two batches of frames, pages of the tables, about 500 bytes for each frame.
@@ -177,7 +177,10 @@ class _Rewriter:
         for batch, stored in _ahead(_batches(items), self._fetch):
             bodies = iter(stored)
             for item in batch:
-                yield item, b"" if item[2] is Fate.STAY else next(bodies)
+                if item[2] is Fate.STAY:
+                    yield item, b""
+                    continue
+                yield item, next(bodies)
                 if self._progress is not None:
                     self._progress(item[1].at.length)
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 from replaypack.format.proof import MAX_PROOF, Proof, check_payload, check_proof
 
 from ._faults import FAULTS, LEVELS, Fault, Level, Progress
+from ._state import Resumed
 from .catalog import Cataloged, write_catalog
+from .compact import Compacted, Compaction, compact
+from .copy import Copied, CopiedRecording, copy
 from .diff import Diff, assert_same, diff
 from .gc import Amount, Collected, Unreadable, gc
 from .prove import prove
+from .purge import Purged, purge
 from .rekey import Rekeyed, rekey
 from .salvage import Lost, Salvage, SalvagedRecording, salvage
 from .scan import Finding, scan
@@ -25,16 +29,24 @@ from .sign import (
 )
 from .stats import ArchiveStats, RecordingStats, stats, stats_archive
 from .verify import verify_archive, verify_recording, verify_revisions
+from .zips import Wanted, Zipped, zip_recordings
 
 __all__ = [
+    "Wanted",
+    "Zipped",
+    "zip_recordings",
     "FAULTS",
     "LEVELS",
     "Cataloged",
+    "Copied",
+    "CopiedRecording",
     "MAX_PROOF",
     "ArchiveStats",
     "Diff",
     "Amount",
     "Collected",
+    "Compacted",
+    "Compaction",
     "Fault",
     "Finding",
     "Level",
@@ -42,6 +54,8 @@ __all__ = [
     "Progress",
     "Proof",
     "Rekeyed",
+    "Resumed",
+    "copy",
     "Salvage",
     "SalvagedRecording",
     "SignatureObject",
@@ -56,6 +70,9 @@ __all__ = [
     "prove",
     "Unreadable",
     "gc",
+    "Purged",
+    "purge",
+    "compact",
     "rekey",
     "salvage",
     "scan",

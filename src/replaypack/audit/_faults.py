@@ -46,6 +46,8 @@ FAULTS: dict[str, str] = {
     "row.corrupted": _REWRITE,
     "row.order": _REWRITE,
     "counts.mismatch": _REWRITE,
+    "summary.unreadable": "recordings can be compared without it, only slower; restore the pack from a copy",
+    "summary.mismatch": "comparing this recording may miss differences: do not rely on diff; " + _REWRITE,
     "purged.present": "purge the record again: what it said can still be read",
     "merkle.mismatch": "the records are not those that the content digest stands for: " + _RESTORE,
     "key.mismatch": "the record answers another call than its key says: do not replay it",

@@ -19,6 +19,7 @@ from replaypack._write.claim import refuse_case_twin, refuse_claimed
 from replaypack._write.merge import finish
 from replaypack._write.publish import Progress as State
 from replaypack._write.publish import Publisher
+from replaypack._write.reuse import renamed
 from replaypack._write.segment import PACK_TARGET, SegmentBuilder
 from replaypack.canonical import canonical_json
 from replaypack.errors import (
@@ -35,6 +36,7 @@ from replaypack.format.names import check_name, revision_key
 from replaypack.format.pack import MAX_EXTERNAL
 from replaypack.format.record_frame import Entry, RecordFrame, encode_frame
 from replaypack.format.row import discriminator, with_key
+from replaypack.format.summary import Summary
 from replaypack.format.table import BLOBS, INLINE_SPACE, KEYS, LITERALS, pack_key, unpack_frame
 from replaypack.policies.matching import MatchPolicy, MatchSpec
 from replaypack.recording import Record, Recording
@@ -151,7 +153,7 @@ class _Writer:
             archive.storage,
             name,
             # The same again in a second run: it makes the same packs.
-            writer=digest(b"writer" + seed)[:8],
+            writer=renamed(digest(b"writer" + seed)[:8], archive.storage),
             mode="replace",
             template=template,
             base=None,
@@ -159,6 +161,7 @@ class _Writer:
             previous=self._previous,
         )
         self._tree = MerkleTree()
+        self._summary = Summary()
         self.changed = self.kept = 0
 
     def run(self, progress: Report | None) -> None:
@@ -194,6 +197,7 @@ class _Writer:
                 if entry.first < INLINE_SPACE:  # the others lie in record frames
                     pack = segment.pack(entry.frame, where="page of literals")
                     builder.add_external(entry.first, entry.raw, entry.items, entry.digest, pack, entry.frame)
+                    self._publisher.reused.add(pack)
                     count += 1
         if count > MAX_EXTERNAL:
             raise UsageError(f"{self._source.locator} has more than {MAX_EXTERNAL} frames of literals in one segment")
@@ -215,6 +219,7 @@ class _Writer:
             entries.append(entry._replace(row=with_key(entry.row, row.key, key)))
             keys += pack_key(key, discriminator(row.scope), row.seq)
             self._tree.add(leaf_hash(with_key(found.row_bytes, row.key, key)))
+            self._summary.add(row if key == row.key else msgspec.structs.replace(row, key=key))
             if found.number + 1 == frame.count:
                 break
         if not entries or self._tree.count > end:
@@ -224,7 +229,7 @@ class _Writer:
 
     def _key(self, found: Found) -> bytes:
         source = self._source
-        key = new_key(Record(source, found), source.manifest.match, self._policy, where=source.locator)
+        key = new_key(Record(source, found, source.index), source.manifest.match, self._policy, where=source.locator)
         if key is None:
             self.kept += 1
             return found.row.key
@@ -239,10 +244,11 @@ class _Writer:
             revision=self._number,
             cause="rekey",
             state=content.state,
-            progress=State(self._tree, dict(content.counts), storage.literals, storage.inlines),
+            progress=State(self._tree, dict(content.counts), storage.literals, storage.inlines, self._summary),
             error=content.error,
             previous=self._previous,
         )
+        publisher.ensure()
         try:
             self._storage.put_new(revision_key(publisher.name, self._number), manifest.raw)
         except ObjectExistsError:
@@ -250,6 +256,7 @@ class _Writer:
                 f"another writer committed revision {self._number} of {publisher.name!r} first; nothing was changed",
                 hint="run it again",
             ) from None
+        publisher.named()
         publisher.write_latest(publisher.name, manifest)
         return manifest
 

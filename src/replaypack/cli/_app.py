@@ -21,6 +21,8 @@ from replaypack.errors import ReplaypackError
 from . import (
     cat,
     catalog,
+    compact,
+    copy,
     diff,
     explain,
     gc,
@@ -28,6 +30,7 @@ from . import (
     log,
     ls,
     prove,
+    purge,
     recover,
     rekey,
     rm,
@@ -36,6 +39,7 @@ from . import (
     sign,
     stats,
     verify,
+    zip,
 )
 from ._output import error_object, exit_code, print_error, silence
 from ._text import dump_json, escape
@@ -114,9 +118,14 @@ app.command("import")(interchange.import_)
 app.command("export")(interchange.export)
 app.command("recover")(recover.recover)
 app.command("rekey")(rekey.rekey)
+app.command("compact")(compact.compact)
 app.command("rm")(rm.rm)
+app.command("purge")(purge.purge)
 app.command("catalog")(catalog.catalog)
+app.command("copy")(copy.copy)
 app.command("gc")(gc.gc)
+app.command("zip")(zip.zip_)
+app.command("unzip")(zip.unzip)
 
 
 def run(arguments: list[str]) -> int:

@@ -24,6 +24,7 @@ from replaypack.policies.redaction import RedactionPolicy
 
 from .digests import SHORT_SIZE, digest
 from .merkle import MerkleTree
+from .summary import RUN_WIDTH
 from .table import INLINE_SPACE, TABLES, Root, TableShape
 from .versions import CURRENT_VERSION, FORMAT, check_features, parse_document
 
@@ -43,6 +44,7 @@ __all__ = [
     "PageRef",
     "Redaction",
     "Segment",
+    "Source",
     "State",
     "Storage",
     "TableRef",
@@ -101,6 +103,7 @@ Cause = Literal[
 _HEX32 = re.compile(r"[0-9a-f]{64}")
 _HEX16 = re.compile(r"[0-9a-f]{32}")
 _HEX8 = re.compile(r"[0-9a-f]{16}")
+_POLICY = re.compile(r"[a-z0-9-]{1,64}")
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d{1,9})?Z", re.ASCII)
 
 
@@ -198,6 +201,13 @@ class Segment(_Strict, frozen=True):
         return ref
 
 
+class Source(_Strict, frozen=True):
+    """What a revision was copied from: digest of that manifest, and what of it was taken (registry)."""
+
+    manifest: str
+    policy: str
+
+
 class Tombstone(_Strict, frozen=True):
     """What is left of records that were purged together: sequence number and Merkle leaf (64 hex digits) of each."""
 
@@ -228,6 +238,9 @@ class Storage(_Strict, frozen=True):
     merkle_edge: list[str]
     tombstones: list[Tombstone]
     withheld: list[Withheld]
+    source: Source | None
+    #: Runs of records, to compare by; not every recording has them.
+    summary: PageRef | None = None
 
 
 class Manifest:
@@ -395,6 +408,8 @@ def parse_manifest(data: bytes, *, where: str = "manifest") -> Manifest:
         storage = msgspec.convert(document["storage"], Storage)
     except (msgspec.ValidationError, RecursionError) as error:
         raise FormatError(f"a manifest has an unsound member: {error}", where=where) from None
+    if "summary" not in document["storage"]:
+        raise FormatError("a manifest has no member summary", where=where)
     content_digest = digest(canonical_json(document["content"])).hex()
     problem = content_problem(content) or _storage_problem(content, storage)
     if problem:
@@ -442,6 +457,9 @@ def _storage_problem(content: Content, storage: Storage) -> str | None:
         return "a claim is named by a revision that is none, or the reverse"
     if storage.previous is not None and not _HEX32.fullmatch(storage.previous):
         return "the digest of the previous revision is malformed"
+    source = storage.source
+    if source is not None and not (_HEX32.fullmatch(source.manifest) and _POLICY.fullmatch(source.policy)):
+        return "what it was copied from is malformed"
     for pack in storage.packs:
         if not _HEX32.fullmatch(pack.digest) or not 0 < pack.size < 1 << 32:
             return "a pack is malformed"
@@ -457,6 +475,11 @@ def _storage_problem(content: Content, storage: Storage) -> str | None:
         return "the Merkle edge does not fit the number of records"
     if MerkleTree(content.records, [bytes.fromhex(n) for n in storage.merkle_edge]).root.hex() != content.merkle_root:
         return "the Merkle edge does not give the Merkle root"
+    summary = storage.summary
+    if summary is not None and (not _page_sound(summary) or not summary.raw or summary.raw % RUN_WIDTH):
+        return "the reference to the summary is malformed"
+    if summary is not None and storage.tombstones:
+        return "a recording of which records were purged has a summary"
     if storage.withheld != sorted(set(storage.withheld)):
         return "what is withheld is not in order"
     return _tombstones_problem(content, storage) or _segments_problem(content, storage)

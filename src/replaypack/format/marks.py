@@ -41,7 +41,8 @@ class Marks(NamedTuple):
     tag: bytes = b""
     sound: bool = True
 
-    def __contains__(self, key: object) -> bool:
+    def has(self, key: str) -> bool:
+        """Whether ``key`` is marked, or may be."""
         return key in self.since or key in self.new or not self.sound
 
     def resolved(self, written: float) -> dict[str, float]:

@@ -29,6 +29,7 @@ __all__ = [
     "PackBuilder",
     "Toc",
     "check_header",
+    "pack_header",
     "decode_toc",
     "parse_pack",
     "parse_toc",
@@ -44,7 +45,15 @@ _SKIP = Struct("<II")
 _HEAD = Struct("<8sHHI")
 _TRAILER = Struct("<II16s8s")
 TRAILER_SIZE = _TRAILER.size
-HEADER = _SKIP.pack(_SKIPPABLE, _HEAD.size) + _HEAD.pack(_MAGIC, PACK_VERSION, 0, 0)
+_BEGIN = _SKIP.pack(_SKIPPABLE, _HEAD.size)
+
+
+def pack_header(level: int = 0) -> bytes:
+    """The first bytes of a pack. ``level`` is the zstd level of its frames, a hint; 0 says nothing."""
+    return _BEGIN + _HEAD.pack(_MAGIC, PACK_VERSION, 0, level)
+
+
+HEADER = pack_header()
 _MAX_TOC = 64 << 20
 #: The most external frames that one pack may name.
 MAX_EXTERNAL = 1 << 16
@@ -126,11 +135,11 @@ def _array_length(raw: msgspec.Raw) -> int:
 
 
 class PackBuilder:
-    """Collects frames of at most one recording into the bytes of a pack."""
+    """Collects frames of at most one recording into the bytes of a pack; ``level`` as in `pack_header`."""
 
-    def __init__(self, origin: Origin | None) -> None:
+    def __init__(self, origin: Origin | None, level: int = 0) -> None:
         self._origin = origin
-        self._parts: list[bytes] = [HEADER]
+        self._parts: list[bytes] = [pack_header(level)]
         self._frames: list[FrameInfo] = []
         self._external: list[External] = []
         self.size = len(HEADER)
@@ -177,11 +186,14 @@ def parse_trailer(tail: bytes, *, where: str = "pack") -> tuple[int, int, bytes]
     return length, raw, digest
 
 
-def check_header(head: bytes, *, where: str = "pack") -> None:
-    """Check the first bytes of a pack; raises `FormatError` (also ``future_version``)."""
+def check_header(head: bytes, *, where: str = "pack") -> int:
+    """Check the first bytes of a pack; return the level that they name (`pack_header`).
+
+    Raises `FormatError` (also ``future_version``).
+    """
     if head[:16] != HEADER[:16] or len(head) < len(HEADER):
         raise FormatError("does not begin as a pack", where=where)
-    _, version, flags, reserved = _HEAD.unpack_from(head, _SKIP.size)
+    _, version, flags, level = _HEAD.unpack_from(head, _SKIP.size)
     if version > PACK_VERSION:
         raise FormatError(
             f"pack version {version} is newer than {PACK_VERSION}",
@@ -189,8 +201,9 @@ def check_header(head: bytes, *, where: str = "pack") -> None:
             where=where,
             hint="upgrade replaypack",
         )
-    if version != PACK_VERSION or flags or reserved:
+    if version != PACK_VERSION or flags:
         raise FormatError("the pack header is not one of version 1", reason="malformed_version", where=where)
+    return int(level)
 
 
 def parse_toc(body: bytes, raw_size: int, digest: bytes, pack_size: int, *, where: str = "pack") -> Toc:

@@ -165,6 +165,9 @@ class LocalStorage(Storage):
                         key = os.path.relpath(path, self.local_path).replace(os.sep, "/")
                         yield ObjectInfo(key, status.st_size, status.st_mtime)
 
+    def keeps_deleted(self) -> str | None:
+        return None  # what snapshots and backups of the disk hold, the disk does not say
+
     # -- below the protocol ---------------------------------------------------------------------------
 
     def _path(self, key: str) -> Path:

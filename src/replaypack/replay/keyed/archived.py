@@ -310,7 +310,7 @@ class Entries(Pairs):
     def _overwritten(self) -> list[int]:
         if self._left_out is None:
             left_out = []
-            gone = self._recording.index.purged
+            gone = self._recording._index.purged
             for numbers in self._recording.repeated():
                 # Of equal places only those with wholly equal keys: in a scenario the question may be another one.
                 later: set[ReplayKey] = set()
