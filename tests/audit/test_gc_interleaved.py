@@ -167,6 +167,15 @@ def purges(archive: Archive, ledger: Ledger) -> None:
     purges_one(archive)
 
 
+def several_revisions(archive: Archive, ledger: Ledger) -> None:
+    with_base(archive, Ledger())
+    record(archive, ledger, "base", ["b3", LARGE], if_exists="replace")
+
+
+def verifies(archive: Archive, ledger: Ledger) -> None:
+    assert list(verify_archive(archive)) == []
+
+
 _source = ClockStorage()
 
 
@@ -200,6 +209,7 @@ WORKS = {
     "compact": Work(half_compacted, compacts, compacts),
     "copy": Work(half_copied, copies, copies),
     "purge": Work(half_purged, purges, purges),
+    "verify": Work(several_revisions, verifies, verifies),
 }
 
 

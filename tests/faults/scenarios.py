@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from replaypack import Archive
-from replaypack.audit import gc, rekey, salvage, write_catalog
+from replaypack.audit import compact, copy, gc, purge, rekey, salvage, write_catalog
+from replaypack.audit._salvage_frames import frames_in
 from replaypack.errors import RecordingNotFoundError, UsageError
 from replaypack.recover import recover
+from replaypack.storage import LocalStorage
 
-from .storage import FaultyStorage, Plan
+from .storage import FaultyStorage
 
 __all__ = ["SCENARIOS", "Ack", "Scenario", "call", "read"]
 
@@ -58,12 +60,20 @@ def _nobody(name: str, number: int) -> None:
     """Nobody listens."""
 
 
+def _beside(archive: Archive, path: Path) -> FaultyStorage:
+    """Another store, whose operations count like those of the archive's."""
+    assert isinstance(archive.storage, FaultyStorage)
+    return FaultyStorage(LocalStorage(path, fsync=False), archive.storage.plan, f"objects://{path.name}")
+
+
 class Scenario:
     """Something that writes. ``prepared`` are records that are there before, and stay."""
 
     name: ClassVar[str]
     storages: ClassVar[tuple[str, ...]] = ("local", "objects", "memory")
     prepared: ClassVar[dict[str, range]] = {}
+    #: Whether one kind of fault is enough for every day.
+    heavy: ClassVar[bool] = False
     #: Faults that `verify` may find after an interruption, besides those of ``latest.json``.
     between: ClassVar[set[str]] = set()
 
@@ -234,11 +244,66 @@ class Collect(Scenario):
         assert gc(archive, grace=timedelta(0)).total.objects == 0
 
 
+class Compact(Scenario):
+    name = "compact"
+    prepared: ClassVar[dict[str, range]] = {"run": range(6), "other": range(3)}
+
+    def prepare(self, archive: Archive, directory: Path) -> None:
+        fill(archive, "run", range(4), _nobody)
+        fill(archive, "run", range(4, 6), _nobody, if_exists="append")
+        fill(archive, "other", range(3), _nobody, base="run")
+
+    def run(self, archive: Archive, ack: Ack, directory: Path) -> None:
+        compact(archive, level=3)
+
+    def complete(self, archive: Archive) -> None:
+        for name in ("run", "other"):
+            assert archive.open(name, fresh=True).manifest.storage.cause == "compact"
+
+
+class Copy(Scenario):
+    """An archive beside the one that is written; the stores of both fail."""
+
+    name = "copy"
+
+    def prepare(self, archive: Archive, directory: Path) -> None:
+        with Archive(directory / "source") as source:
+            fill(source, "run", range(5), _nobody)
+            fill(source, "other", range(2), _nobody, base="run")
+
+    def run(self, archive: Archive, ack: Ack, directory: Path) -> None:
+        copy(Archive("", storage=_beside(archive, directory / "source")), archive)
+
+    def complete(self, archive: Archive) -> None:
+        assert set(read(archive)) == {*(("run", number) for number in range(5)), ("other", 0), ("other", 1)}
+
+
+class Purge(Scenario):
+    name = "purge"
+    prepared: ClassVar[dict[str, range]] = {"run": range(2, 6), "other": range(3)}
+
+    def prepare(self, archive: Archive, directory: Path) -> None:
+        fill(archive, "run", range(6), _nobody)
+        fill(archive, "other", range(3), _nobody)
+
+    def run(self, archive: Archive, ack: Ack, directory: Path) -> None:
+        purge(archive, "run", [0, 1], "asked for", keep_shared=True)
+
+    def complete(self, archive: Archive) -> None:
+        manifest = archive.open("run", fresh=True).manifest
+        assert (manifest.purged, manifest.records) == (2, 6)
+        for info in archive.storage.list("packs/"):
+            pack = archive.storage.get(info.key)
+            for piece in frames_in(lambda start, size, pack=pack: pack[start : start + size], len(pack)):
+                # `other` has an answer like it, which is not purged.
+                assert b"answer 1 " not in piece.raw or b"answer 3 " not in piece.raw
+
+
 class Salvage(Scenario):
     """A damaged archive beside the one that is written; the store of both fails."""
 
     name = "salvage"
-    prepared: ClassVar[dict[str, range]] = {}
+    heavy = True
 
     def prepare(self, archive: Archive, directory: Path) -> None:
         with Archive(directory / "damaged") as source:
@@ -249,12 +314,7 @@ class Salvage(Scenario):
             (directory / "damaged/recordings/run" / name).unlink()
 
     def run(self, archive: Archive, ack: Ack, directory: Path) -> None:
-        source = Archive(directory / "damaged").storage
-        if isinstance(archive.storage, FaultyStorage):
-            source = FaultyStorage(source, archive.storage.plan, "objects://damaged")
-        else:
-            source = FaultyStorage(source, Plan(), "objects://damaged")
-        result = salvage(source, archive)
+        result = salvage(_beside(archive, directory / "damaged"), archive)
         assert all(fault.code.startswith("latest.") for fault in result.faults)
 
     def complete(self, archive: Archive) -> None:
@@ -271,5 +331,8 @@ SCENARIOS: list[Scenario] = [
     Delete(),
     Catalog(),
     Collect(),
+    Compact(),
+    Copy(),
+    Purge(),
     Salvage(),
 ]

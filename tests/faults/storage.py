@@ -93,6 +93,9 @@ class FaultyStorage(Storage):
     def put(self, key: str, data: bytes, **options: Any) -> None:
         self._do("put", key, lambda: self.inner.put(key, data, **options), lambda: self._leave(key, data))
 
+    def keeps_deleted(self) -> str | None:
+        return self._do("keeps_deleted", "", self.inner.keeps_deleted)
+
     def delete(self, key: str) -> None:
         self._do("delete", key, lambda: self.inner.delete(key))
 

@@ -16,12 +16,14 @@ from .prove import prove
 from .purge import Purged, purge
 from .rekey import Rekeyed, rekey
 from .salvage import Lost, Salvage, SalvagedRecording, salvage
+from .sanitise import Removal, Sanitised, sanitise
 from .scan import Finding, scan
 from .sign import (
     SignatureObject,
     SignatureState,
     Signed,
     check_signature,
+    detached_signature,
     load_private_key,
     load_public_key,
     new_key,
@@ -65,6 +67,7 @@ __all__ = [
     "check_payload",
     "check_proof",
     "check_signature",
+    "detached_signature",
     "load_private_key",
     "load_public_key",
     "new_key",
@@ -78,10 +81,13 @@ __all__ = [
     "migrate",
     "rekey",
     "salvage",
+    "sanitise",
     "scan",
     "sign",
     "signatures",
     "RecordingStats",
+    "Removal",
+    "Sanitised",
     "assert_same",
     "diff",
     "stats",

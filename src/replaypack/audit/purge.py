@@ -40,7 +40,7 @@ from replaypack.recover import finish_leftover
 from ._faults import Progress, Report
 from ._inventory import Held, Inventory
 from ._journals import Journals
-from ._payload import Payload, Uses, literal_rows, same_blobs
+from ._payload import Payload, Uses, literal_rows, same_blobs, within
 from .verify import verify_recording
 
 if TYPE_CHECKING:
@@ -259,7 +259,7 @@ class _Purge:
             if seq in self._wanted
         }
         payload = Payload(bytes.fromhex(id_), self._wanted, leaves)
-        sources = [held for held in inventory.held if held.manifest.content.id == id_]
+        sources = [held for held in inventory.held if held.name == self._name and _same(held, target)]
         # The newest first: what it says of a record holds.
         sources.sort(key=lambda held: (held.key != target.key, -held.manifest.revision))
         seen = set()
@@ -298,6 +298,10 @@ class _Purge:
         newest = inventory.newest()
         target = newest[self._name]
         id_ = payload.id
+        # Whoever records it, or a sibling of it, may have uploaded packs that nothing names yet.
+        for held in newest.values():
+            if _same(held, target) and held.manifest.storage.claim is not None:
+                self._refuse_busy(held)
         keys = self._keys_that_go(target, payload)
         # A manifest goes where it has the records, or names a pack that goes; the newest is written anew.
         referenced = set().union(*(held.packs for held in newest.values()))
@@ -382,7 +386,7 @@ class _Purge:
         going = set()
         with self._open(target) as recording:
             index = recording.index
-            for key in set(payload.keys.values()):
+            for key in payload.keys:
                 entries = (entry.seq for _, entry, _ in index.entries(key))
                 if all(seq in payload.seqs or seq in index.purged for seq in entries):
                     going.add(key)
@@ -543,8 +547,9 @@ class _Rewrite:
     def __init__(
         self, source: Recording, new: set[int], purged: Collection[int], uses: Uses, bad: Collection[str]
     ) -> None:
-        self._new = new
-        self._purged = purged
+        self._new = sorted(new)
+        self._purged = frozenset(purged)
+        self._ordered = sorted(purged)
         self._uses = uses
         self._bad = bad
         #: Where the inline sections of record frames begin and end.
@@ -563,10 +568,10 @@ class _Rewrite:
 
     def record(self, entry: FrameEntry, frame: Frame) -> RecordFate:
         end = entry.first + entry.items
-        numbers = {seq - entry.first for seq in self._purged if entry.first <= seq < end}
+        numbers = {seq - entry.first for seq in within(self._ordered, entry.first, end)}
         place = self._inlines.get((frame.pack.digest, frame.at.offset))
         gone = self._uses.gone(*place) if place is not None and numbers else []
-        if gone or any(entry.first <= seq < end for seq in self._new):
+        if gone or within(self._new, entry.first, end):
             start, stop = place or (0, 0)
             kept = [(low - start, high - start) for low, high in _without(start, stop, gone)]
             return lambda raw: blank_records(RecordFrame(raw), numbers, kept)
