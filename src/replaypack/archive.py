@@ -24,10 +24,12 @@ from ._write.claim import claim, refuse_case_twin, refuse_claimed
 from ._write.journal import Leftover, find_leftovers, journal_directory
 from ._write.publish import ClaimMode, Publisher, new_id, now_rfc3339, progress_of
 from .errors import (
+    ConflictError,
     FormatError,
     InvalidNameError,
     ObjectMissingError,
     RecordingExistsError,
+    ReplaypackError,
     UsageError,
     WithheldError,
 )
@@ -324,8 +326,10 @@ class Archive:
         reused = {external.pack.digest: external.pack for external in seed.external}
         try:
             publisher.previous = claim(publisher, newest, list(reused.values())).digest
-        except BaseException:
-            recorder._abandon()
+        except BaseException as error:
+            # The claim may be there although the store said that it failed. Where it cannot be withdrawn the journal
+            # stays: one without an owner says that nobody records, and the name is free for the next recorder.
+            recorder._abandon(keep_journal=not isinstance(error, ConflictError) and not _withdrawn(publisher))
             raise
         return recorder
 
@@ -396,13 +400,14 @@ class Archive:
         level: Level = "full",
         revisions: bool = True,
         progress: Report | None = None,
+        state: str | os.PathLike[str] | None = None,
     ) -> Iterator[Fault]:
         """Yield every fault of the recordings named, of all by default (see `replaypack.audit.verify_archive`)."""
         from .audit import verify_archive
 
         if isinstance(names, str):
             names = [names]
-        return verify_archive(self, names, level=level, revisions=revisions, progress=progress)
+        return verify_archive(self, names, level=level, revisions=revisions, progress=progress, state=state)
 
     def copy_to(
         self,
@@ -441,6 +446,17 @@ class Archive:
             raise self.manifests.not_found(name)
         for key in sorted(own, key=lambda key: (key.endswith("/" + LATEST), key)):
             self.storage.delete(key)
+
+
+def _withdrawn(publisher: Publisher) -> bool:
+    """Take back a claim that may have been made; whether none is there now."""
+    try:
+        publisher.withdraw()
+    except ObjectMissingError:
+        return True
+    except ReplaypackError:
+        return False
+    return True
 
 
 def _policy(

@@ -607,11 +607,11 @@ class Recorder:
             path.unlink(missing_ok=True)
         self._publisher.withdraw()
 
-    def _abandon(self) -> None:
-        """Stop a recorder that never got its claim."""
+    def _abandon(self, *, keep_journal: bool = False) -> None:
+        """Stop a recorder that never got its claim, or does not know whether it did."""
         self._closed = True
         self._worker.stop()
-        self._journal.close(delete=True)
+        self._journal.close(delete=not keep_journal)
 
     def __enter__(self) -> Self:
         return self

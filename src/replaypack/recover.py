@@ -95,7 +95,7 @@ def recover_leftover(archive: Archive, leftover: Leftover, *, keep_journals: boo
         publisher.restore(claim)
         _drop(leftover, keep_journals)
         return Recovered(head.name, claim.content.records, 0, journal, None)
-    name, revision = rebuilt.commit(sibling=claim is not None and not claimed)
+    name, revision = rebuilt.commit(sibling=_overtaken(archive, head) if claim is None else not claimed)
     check = archive.open(name, revision)
     if len(check) != rebuilt.tree.count:  # pragma: no cover - the store lost what it confirmed
         raise JournalError(f"the store shows {len(check)} records of {name!r}, not {rebuilt.tree.count}")
@@ -205,6 +205,12 @@ def _already_committed(archive: Archive, leftover: Leftover) -> Manifest | None:
         if found is not None and found.storage.writer == head.writer:
             return found
     return None
+
+
+def _overtaken(archive: Archive, head: JournalHead) -> bool:
+    """Whether there are later revisions than the one that was claimed, which is gone: a collector took it."""
+    newest = archive.manifests.newest(head.name, fresh=True)
+    return newest is not None and newest.storage.revision > head.revision
 
 
 def _has_records(leftover: Leftover) -> bool:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import base64
 import importlib
 import random
+import re
+import shutil
 import threading
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +16,26 @@ import pytest
 
 import replaypack
 from replaypack import Archive
-from replaypack.audit import compact
-from replaypack.errors import ConflictError, FormatError, RecordingNotFoundError, StorageError, UsageError
+from replaypack.audit import compact, copy, gc, purge, salvage
+from replaypack.audit._compacting import Job as Compacting
+from replaypack.errors import (
+    ConflictError,
+    FormatError,
+    PurgedError,
+    RecordingNotFoundError,
+    StorageError,
+    UsageError,
+    WithheldError,
+)
+from replaypack.format.frame import decompress
 from replaypack.format.names import pack_key_of
-from replaypack.format.pack import HEADER, check_header
+from replaypack.format.pack import HEADER, check_header, parse_pack
 from replaypack.storage import MemoryStorage
 
 from .conftest import fill
 from .support import NAME, faults, flip, packs
+
+PARTIAL = Path(__file__).parents[2] / "spec" / "vectors" / "valid" / "archive" / "partial"
 
 
 def words(rng: random.Random, size: int) -> str:
@@ -191,8 +206,10 @@ def test_appends_and_large_blobs_of_several_recordings(tmp_path: Path) -> None:
 def test_several_frames_and_packs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With small limits: recordings that fill frames and packs of their own, and use those of others."""
     module = importlib.import_module("replaypack.audit.compact")  # the package has the function under that name
-    for name, size in (("GROUP", 20_000), ("RECORD_FRAME", 3000), ("PACK_TARGET", 60_000), ("_WAITING", 20_000)):
-        monkeypatch.setattr(module, name, size)
+    monkeypatch.setattr(module, "GROUP", 20_000)
+    for name, size in (("RECORD_FRAME", 3000), ("PACK_TARGET", 60_000), ("_WAITING", 20_000)):
+        monkeypatch.setattr(f"replaypack.audit._compacting.{name}", size)
+    monkeypatch.setattr(module, "PACK_TARGET", 60_000)
     monkeypatch.setattr("replaypack._write.shared.LITERAL_FRAME", 30_000)
     archive = Archive(tmp_path)
     for number in range(6):
@@ -263,6 +280,118 @@ def test_another_writer_first(tmp_path: Path) -> None:
     assert len(archive.open("r")) == 13
     assert compact(archive).recordings[0].outcome == "compacted"
     assert len(facts(archive.open("r"))) == 13
+    assert list(archive.verify(level="full")) == []
+
+
+def test_what_was_purged_or_is_withheld_stays_so(tmp_path: Path) -> None:
+    path = Path(shutil.copytree(PARTIAL, tmp_path / "archive"))
+    archive = Archive(path)
+
+    def seen(name: str) -> list[Any]:
+        found: list[Any] = []
+        recording = archive.open(name)
+        for seq in range(len(recording)):
+            try:
+                record = recording.record(seq)
+                roles = [role for role in ("request", "identity", "response") if role not in record.withheld]
+                found.append((record.row, [record.blob_bytes(role) for role in roles]))
+                found += [recording.lookup_digest(record.key, scope=record.scope, nth=0) is not None]
+            except (PurgedError, WithheldError) as error:
+                found.append(error.message.partition(" was ")[2])
+        return found
+
+    names = list(archive.recordings())
+    known = {name: (seen(name), archive.open(name).content_digest) for name in names}
+    faults_before = [fault.code for fault in archive.verify(level="full")]
+    done = compact(archive)
+    assert {item.outcome for item in done.recordings} == {"compacted"}, done
+    assert {name: (seen(name), archive.open(name).content_digest) for name in names} == known
+    for name in names:
+        old, new = archive.open(name, 3).manifest.storage, archive.open(name).manifest.storage
+        assert (new.tombstones, new.withheld, new.cause) == (old.tombstones, old.withheld, "compact")
+    assert [fault.code for fault in archive.verify(level="full")] == faults_before
+    # And once more, of what it made.
+    assert {item.outcome for item in compact(archive, again=True).recordings} == {"compacted"}
+    assert {name: (seen(name), archive.open(name).content_digest) for name in names} == known
+    assert [fault.code for fault in archive.verify(level="full")] == faults_before
+
+
+def packed(archive: Archive) -> bytes:
+    """All frames of all packs."""
+    found = []
+    for info in archive.storage.list("packs/"):
+        data = archive.storage.get(info.key)
+        toc = parse_pack(data)
+        found += [decompress(data[f.offset : f.offset + f.length]) for f in toc.frames]
+    return b"".join(found)
+
+
+@pytest.mark.parametrize("turns", [2, 60])
+def test_a_copy_of_one_has_nothing_of_the_others(tmp_path: Path, turns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("replaypack._write.shared.LITERAL_FRAME", 90_000)
+    archive = Archive(tmp_path / "archive")
+    names = [f"{number:02d}" for number in range(6)]
+    for number, name in enumerate(names):
+        shared_history(archive, name, number, turns=turns)
+        with archive.recorder(name, if_exists="append") as recorder:
+            recorder.append(kind="tool", identity={"text": f"canary-{name}-8517 " * 300}, response="x" * 5000)
+    with archive.recorder("damaged") as recorder:
+        recorder.append(kind="tool", identity={"text": "canary-dd-8517 " * 300}, response=1)
+        recorder.append(kind="tool", identity=2, response={"wrong": "y" * 5000})
+    rename = archive.open("damaged")
+    monkeypatch.setattr(Compacting, "_pieces", failing_at(Compacting._pieces, rename.locator))
+    done = compact(archive, ["damaged", *names])
+    assert [item.outcome for item in done.recordings] == ["failed"] + ["compacted"] * 6
+    assert packed(archive).count(b"canary-03-8517") >= 300
+    for name in names:
+        target = Archive(tmp_path / f"copy-{name}")
+        copy(archive, target, [name])
+        assert facts(target.open(name)) == facts(archive.open(name))
+        assert list(target.verify(level="full")) == []
+        found = {match.decode() for match in re.findall(b"canary-(..)-8517", packed(target))}
+        assert found == {name}
+
+
+def failing_at(pieces: Any, locator: str) -> Any:
+    """As if the second payload of one recording did not match its digest."""
+
+    def checked(job: Any, found: Any, role: str) -> Any:
+        if job._source.locator == locator and found.row.seq == 1:
+            raise FormatError("the blob does not match its digest", where=locator)
+        return pieces(job, found, role)
+
+    return checked
+
+
+def test_what_else_is_done_to_archives(tmp_path: Path) -> None:
+    """Collecting, purging and salvaging what was compacted together."""
+    archive = Archive(tmp_path / "archive")
+    names = ["a", "b", "c"]
+    for number, name in enumerate(names):
+        shared_history(archive, name, number)
+        with archive.recorder(name, if_exists="append") as recorder:
+            recorder.append(kind="tool", identity={"text": f"canary-{name}-8517 " * 300}, response=name * 5000)
+    compact(archive)
+    known = {name: facts(archive.open(name)) for name in names}
+    gc(archive, keep_last=1, grace=timedelta(0), apply=True)
+    assert {name: facts(archive.open(name)) for name in names} == known
+    assert len(list(archive.storage.list("packs/"))) == 4
+    # With nothing left but packs.
+    bare = Archive(tmp_path / "bare")
+    for info in archive.storage.list("packs/"):
+        bare.storage.put_new(info.key, archive.storage.get(info.key))
+    salvaged = Archive(tmp_path / "salvaged")
+    salvage(bare.storage, salvaged)
+    assert {name: facts(salvaged.open(name)) for name in salvaged.recordings()} == known
+    # A payload that lies beside those of others.
+    purge(archive, "b", [12], "test")
+    assert b"canary-b" not in packed(archive)
+    assert {name: facts(archive.open(name)) for name in "ac"} == {name: known[name] for name in "ac"}
+    assert facts(archive.open("b")) == known["b"][:12]
+    assert list(archive.verify(level="full")) == []
+    compact(archive, again=True)
+    assert facts(archive.open("b")) == known["b"][:12]
+    assert facts(archive.open("c")) == known["c"]
     assert list(archive.verify(level="full")) == []
 
 

@@ -268,7 +268,7 @@ class SegmentBuilder:
         )
         return heapq.merge(*runs, split_rows(KEYS, self._keys), self._more(KEYS))
 
-    def spill(self, origin: Origin, upload: Upload, upload_large: UploadLarge, compressor: Compressor) -> None:
+    def spill(self, origin: Origin | None, upload: Upload, upload_large: UploadLarge, compressor: Compressor) -> None:
         """Upload the frames in memory as a pack, so that memory stays bounded; tables come when it is finished.
 
         May be called again after it failed.

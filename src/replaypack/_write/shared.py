@@ -1,7 +1,8 @@
 """Literals of many recordings in one address space: what one has, the others take from there.
 
 Recordings that are written in one run share their literal frames. Each lists in its tables the frames that it uses, at
-the same offsets; what it does not use are gaps for it. Frames of one recording alone go into its own packs.
+the same offsets; what it does not use are gaps for it. Frames with bytes of one recording alone go into its own packs;
+those with bytes of several into packs that name no recording: whoever copies one of them must not copy the others.
 """
 
 from __future__ import annotations
@@ -13,12 +14,11 @@ from collections.abc import Callable, Iterable, Sequence
 from blake3 import blake3
 
 from replaypack.format.frame import Compressor
-from replaypack.format.pack import Origin
 from replaypack.format.recipe import Op, Range, Recipe, cut
 from replaypack.format.table import INLINE_SPACE
 
 from .inlines import InlineWindow
-from .literals import LARGE, LiteralStream, Splitter
+from .literals import LARGE, Copy, LiteralStream, Splitter, Tip
 from .segment import LiteralFrame, SegmentBuilder, Upload, UploadLarge
 
 __all__ = ["GROUP", "LITERAL_FRAME", "SharedLiterals", "User"]
@@ -27,6 +27,8 @@ __all__ = ["GROUP", "LITERAL_FRAME", "SharedLiterals", "User"]
 LITERAL_FRAME = (4 << 20) - 1
 #: Recordings that have less are gathered until a frame of them has this much.
 GROUP = 1 << 20
+#: Fewer bytes are not taken from another recording: what is purged there should concern it only for something.
+_MIN_SHARED = 96
 #: Pieces that are found by their content, the last ones used.
 _WINDOW = 1 << 19
 
@@ -62,6 +64,7 @@ class _WideSplitter(Splitter):
     def __init__(self, stream: LiteralStream, frames_of: Callable[[Iterable[Range]], set[int]]) -> None:
         super().__init__(stream)
         self._frames_of = frames_of
+        self._own = 0
         self.forget()
 
     def forget(self) -> None:
@@ -72,6 +75,7 @@ class _WideSplitter(Splitter):
     def begin_recording(self) -> None:
         """What follows is another recording's: inline responses of the one before cannot be reached from it."""
         self.inlines = InlineWindow()
+        self._own = self.written
         tips, self._tips = self._tips, []
         for tip in tips:
             inline = (at for at, item in enumerate(tip.recipe.ranges) if item.offset >= INLINE_SPACE)
@@ -84,6 +88,17 @@ class _WideSplitter(Splitter):
                 tip = tip._replace(pieces=tip.pieces[:count], ends=tip.ends[:count], recipe=Recipe(ranges))
             if all(tip.pieces != other.pieces for other in self._tips):
                 self._tips.append(tip)
+
+    def _align(self, pieces: list[bytes], ends: list[int]) -> tuple[Tip | None, list[Copy | bytes]]:
+        tip, plan = super()._align(pieces, ends)
+        if tip is not None and tip.number < self._own:
+            done = 0
+            for index, item in enumerate(plan):
+                size = len(item) if isinstance(item, bytes) else item.end - item.start
+                if size < _MIN_SHARED and not isinstance(item, bytes):
+                    plan[index] = b"".join(pieces)[done : done + size]
+                done += size
+        return tip, plan
 
     def _know(self, piece: bytes, ranges: tuple[Range, ...]) -> None:
         self._window.put(piece, ranges)  # type: ignore[attr-defined]
@@ -142,14 +157,18 @@ class SharedLiterals:
 
     def recipe(self, pieces: Sequence[bytes], user: User, upload_large: UploadLarge) -> Sequence[Op]:
         """The recipe of a blob of ``user``; closed frames go where they belong."""
+        before = self._stream.end
         ops = self.splitter.recipe(pieces)
         if self._stream.closed:
             self._take_closed(user, upload_large)
         user.used |= self._numbers(op for op in ops if type(op) is Range)
+        if self._stream.end > before and self.open_size:
+            user.used.add(len(self._frames))  # it has bytes there, even if the recipe does without them
         self._stream.take_fresh()
         return ops
 
     def _take_closed(self, user: User | None, upload_large: UploadLarge) -> None:
+        """Take in what was closed. Its bytes are those of ``user``, and of who waits for it."""
         for offset, raw in self._stream.closed:
             self._starts.append(offset)
             if len(raw) >= LARGE:
@@ -174,9 +193,10 @@ class SharedLiterals:
         self._stream.cut()
         self._take_closed(user, upload_large)
 
-    def forget(self) -> None:
-        """Let nobody take bytes from what was written so far."""
+    def give_up(self, user: User, upload_large: UploadLarge) -> None:
+        """``user`` is not written after all: nobody takes bytes from its frames, and none are added to them."""
         self.splitter.forget()
+        self.cut(user, upload_large)
 
     def wait(self, user: User) -> None:
         """Note that ``user`` waits for frames of several recordings."""
@@ -189,10 +209,10 @@ class SharedLiterals:
             number < len(self._frames) and self._frames[number].placed is not None for number in user.used - user.own
         )
 
-    def place(self, origin: Origin, upload: Upload, upload_large: UploadLarge) -> None:
+    def place(self, upload: Upload, upload_large: UploadLarge) -> None:
         """Put the frames of several recordings in a pack."""
         self._common.compress(self._compressor, self._run)
-        self._common.spill(origin, upload, upload_large, self._compressor)
+        self._common.spill(None, upload, upload_large, self._compressor)
         self._common = SegmentBuilder(0, 0)
 
     def refer(self, user: User) -> int:

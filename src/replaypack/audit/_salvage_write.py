@@ -10,6 +10,7 @@ import msgspec
 from replaypack._write.literals import LARGE, LiteralStream, Splitter
 from replaypack._write.publish import Progress as State
 from replaypack._write.publish import Publisher
+from replaypack._write.reuse import renamed
 from replaypack._write.segment import PACK_TARGET, RECORD_FRAME, SegmentBuilder
 from replaypack.errors import CanonicalizationError, ObjectMissingError, ReplaypackError
 from replaypack.format.manifest import Content, Manifest, PackRef, Tombstone, encode_manifest
@@ -61,7 +62,15 @@ class RecordingWriter:
 
     def __init__(self, storage: Storage, name: str, template: Content, writer: bytes) -> None:
         self.publisher = _Publisher(
-            storage, name, writer=writer, mode="replace", template=template, base=None, revision=0, previous=None
+            storage,
+            name,
+            writer=writer,
+            packs_by=renamed(writer, storage),
+            mode="replace",
+            template=template,
+            base=None,
+            revision=0,
+            previous=None,
         )
         self.tree = MerkleTree()
         self._counts: dict[str, int] = {}

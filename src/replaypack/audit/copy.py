@@ -511,8 +511,8 @@ class _Copier:
         missing: Collection[str],
         split: Collection[str],
     ) -> StorageSection:
-        belonging = self._belonging
-        used = belonging.used(recording, lambda ref: ref.digest in split)
+        own = self._belonging.own(recording)
+        used = self._belonging.used(recording, own, lambda ref: ref.digest in split)
 
         sent: set[str] = set()
 
@@ -526,7 +526,7 @@ class _Copier:
         def literal(entry: FrameEntry, frame: Frame) -> LiteralFate:
             if frame.pack.digest not in split:
                 return stay(frame)
-            if belonging.own(recording, entry, frame.pack):
+            if own(entry, frame.pack):
                 return Fate.KEEP
             return used.between(entry.first, entry.first + entry.items)
 

@@ -17,6 +17,7 @@ from replaypack._read.packs import Frame, PackReader
 from replaypack._write.claim import refuse_claimed
 from replaypack._write.intervals import Intervals
 from replaypack._write.publish import Publisher, now_rfc3339, progress_of
+from replaypack._write.reuse import renamed
 from replaypack._write.rewrite import Fate, LiteralFate, RecordFate, rewrite
 from replaypack.errors import (
     AccessDeniedError,
@@ -39,7 +40,7 @@ from replaypack.recover import finish_leftover
 from ._faults import Progress, Report
 from ._inventory import Held, Inventory
 from ._journals import Journals
-from ._payload import Payload, Uses, literal_rows, same_blobs
+from ._payload import Payload, Uses, literal_rows, same_blobs, within
 from .verify import verify_recording
 
 if TYPE_CHECKING:
@@ -229,7 +230,8 @@ class _Purge:
         return newest
 
     def _refuse_busy(self, held: Held) -> None:
-        finish_leftover(self._archive, held.name, "error")
+        if held.manifest.storage.cause in ("claim", "checkpoint"):
+            finish_leftover(self._archive, held.name, "error")
         refuse_claimed(self._storage, held.name, held.manifest)
         if held.manifest.content.state == "open":
             raise UsageError(
@@ -257,7 +259,7 @@ class _Purge:
             if seq in self._wanted
         }
         payload = Payload(bytes.fromhex(id_), self._wanted, leaves)
-        sources = [held for held in inventory.held if held.manifest.content.id == id_]
+        sources = [held for held in inventory.held if held.name == self._name and _same(held, target)]
         # The newest first: what it says of a record holds.
         sources.sort(key=lambda held: (held.key != target.key, -held.manifest.revision))
         seen = set()
@@ -296,11 +298,14 @@ class _Purge:
         newest = inventory.newest()
         target = newest[self._name]
         id_ = payload.id
+        # Whoever records it, or a sibling of it, may have uploaded packs that nothing names yet.
+        for held in newest.values():
+            if _same(held, target) and held.manifest.storage.claim is not None:
+                self._refuse_busy(held)
         keys = self._keys_that_go(target, payload)
         # A manifest goes where it has the records, or names a pack that goes; the newest is written anew.
         referenced = set().union(*(held.packs for held in newest.values()))
         named = set().union(*(held.packs for held in inventory.held))
-        mine = {held.name for held in inventory.held if held.manifest.content.id == target.manifest.content.id}
         explained = set().union(*(held.packs for held in inventory.held if held.name == self._name))
         own: set[str] = set()
         suspicious: dict[str, Toc] = {}
@@ -315,6 +320,7 @@ class _Purge:
                 suspicious[pack] = toc
         uses: dict[str, Uses] = {}
         taken: dict[bytes, list[tuple[int, int]]] = {}
+        rows_kept: set[bytes] = set()
         shared: Records = {}
         for name, held in newest.items():
             if not payload or not held.packs & suspicious.keys():
@@ -324,10 +330,10 @@ class _Purge:
                 uses[name] = found = payload.uses(recording, own=is_own)
                 for frame, start, end in payload.taken(recording, found):
                     taken.setdefault(frame, []).append((start, end))
-                if len(found.taken) or (not is_own and name in mine):
-                    sharers = payload.sharers(recording, found, own=is_own)
-                    if sharers:
-                        shared[name] = sharers
+                same = set() if is_own else payload.own_rows(recording)
+                rows_kept |= same
+                if len(found.taken) or same:
+                    shared[name] = payload.sharers(recording, found, own=is_own)
         if shared and not self._keep_shared:
             raise _shared_error(self._name, shared)
         self._shared |= shared
@@ -335,7 +341,7 @@ class _Purge:
         bad = {
             pack
             for pack, toc in suspicious.items()
-            if self._is_bad(payload, PackRef(pack, inventory.packs[pack]), toc, taken, keys, pack in named)
+            if self._is_bad(payload, PackRef(pack, inventory.packs[pack]), toc, taken, rows_kept, keys, pack in named)
         }
         rewrites = [held for held in newest.values() if held.packs & bad]
         if self._has_records(target) and target not in rewrites:
@@ -380,7 +386,7 @@ class _Purge:
         going = set()
         with self._open(target) as recording:
             index = recording.index
-            for key in set(payload.keys.values()):
+            for key in payload.keys:
                 entries = (entry.seq for _, entry, _ in index.entries(key))
                 if all(seq in payload.seqs or seq in index.purged for seq in entries):
                     going.add(key)
@@ -392,6 +398,7 @@ class _Purge:
         pack: PackRef,
         toc: Toc,
         taken: dict[bytes, list[tuple[int, int]]],
+        rows_kept: Collection[bytes],
         keys: Collection[bytes],
         named: bool,
     ) -> bool:
@@ -399,14 +406,16 @@ class _Purge:
         if not payload:
             return False
         for info in toc.frames:
-            if info.digest in payload.row_frames:
+            of_it = info.origin is not None and toc.origins[info.origin].recording == payload.id
+            if of_it and info.digest in payload.pages:
+                return True
+            if info.digest in payload.row_frames and info.digest not in rows_kept:
                 return True
             spans = payload.spans.get(info.digest)
             if spans is not None:
                 stays = Uses(spans, Intervals(taken.get(info.digest, ())))
                 if stays.gone(0, info.raw):
                     return True
-            of_it = info.origin is not None and toc.origins[info.origin].recording == payload.id
             if of_it and named and info.kind == FrameKind.PAGE and payload.in_page(self._reader, pack, info, keys):
                 return True
         return False
@@ -432,6 +441,7 @@ class _Purge:
                 held.name,
                 # The same again in a second run: it makes the same packs.
                 writer=digest(seed)[:8],
+                packs_by=renamed(digest(seed)[:8], self._storage),
                 mode="replace",
                 template=old.content,
                 base=None,
@@ -452,7 +462,7 @@ class _Purge:
                 progress=lambda _: self._tell("rewriting", 0, total, held.name),
             )
             publisher.lives = [live] if live is not None else []
-            if not tombstones:  # of purged records no summary may stay
+            if not tombstones:  # runs of records are digests without salts: what is short could be guessed from them
                 publisher.keep_summary(self._storage, old)
             made = publisher.manifest(
                 revision=revision,
@@ -479,7 +489,9 @@ class _Purge:
         )
         manifest = encode_manifest(old.content, section)
         self._check(held.name, manifest)
+        publisher.ensure()
         self._commit(held.name, manifest)
+        publisher.named()
 
     def _check(self, name: str, manifest: Manifest) -> None:
         """What it was made of is about to be deleted: be sure of it before."""
@@ -535,8 +547,9 @@ class _Rewrite:
     def __init__(
         self, source: Recording, new: set[int], purged: Collection[int], uses: Uses, bad: Collection[str]
     ) -> None:
-        self._new = new
-        self._purged = purged
+        self._new = sorted(new)
+        self._purged = frozenset(purged)
+        self._ordered = sorted(purged)
         self._uses = uses
         self._bad = bad
         #: Where the inline sections of record frames begin and end.
@@ -555,10 +568,10 @@ class _Rewrite:
 
     def record(self, entry: FrameEntry, frame: Frame) -> RecordFate:
         end = entry.first + entry.items
-        numbers = {seq - entry.first for seq in self._purged if entry.first <= seq < end}
+        numbers = {seq - entry.first for seq in within(self._ordered, entry.first, end)}
         place = self._inlines.get((frame.pack.digest, frame.at.offset))
         gone = self._uses.gone(*place) if place is not None and numbers else []
-        if gone or any(entry.first <= seq < end for seq in self._new):
+        if gone or within(self._new, entry.first, end):
             start, stop = place or (0, 0)
             kept = [(low - start, high - start) for low, high in _without(start, stop, gone)]
             return lambda raw: blank_records(RecordFrame(raw), numbers, kept)
