@@ -21,6 +21,7 @@ from replaypack.errors import (
     StorageUnsupportedError,
     UsageError,
 )
+from replaypack.format.digests import digest
 from replaypack.format.frame import decompress
 from replaypack.format.names import pack_key_of
 from replaypack.format.pack import parse_pack
@@ -391,10 +392,15 @@ def test_where_tables_need_pages(archive: Archive) -> None:
     with archive.recorder("r", **options()) as recorder:
         for number in range(2400):
             recorder.append(kind="tool", name="f", identity=number, response=f"canary-{number}-8517")
+    summary = archive.open("r").manifest.storage.summary
+    assert summary is not None
+    assert any(digest(data)[:16].hex() == summary.digest for _, data in every_byte(archive.storage))
     with mock.patch.object(publish, "INLINE_LIMIT", 100), mock.patch.object(publish, "_MAX_INLINE_PACKS", 0):
         gone = [0, *range(1000, 1200), 2399]
         purge(archive, "r", gone, "asked to")
         assert archive.open("r").manifest.storage.segments[0].keys.page is not None
+        assert archive.open("r").manifest.storage.summary is None
+        assert not any(digest(data)[:16].hex() == summary.digest for _, data in every_byte(archive.storage))
         sound(archive)
         assert purge(archive, "r", gone, "asked to").rewritten == []
         done = purge(archive, "r", [7], "asked to")

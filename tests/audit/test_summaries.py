@@ -200,6 +200,9 @@ def test_copies_and_compaction_keep_it(tmp_path: Path) -> None:
     source.copy_to(str(tmp_path / "whole"), names=["r"])
     source.copy_to(str(tmp_path / "partly"), names=["r"], responses_only=True)
     compact(source, ["r"])
+    revision = source.open("r").manifest.revision
+    compact(source, ["r"])  # finds nothing to do
+    assert source.open("r").manifest.revision == revision
     for recording in (source.open("r"), Archive(tmp_path / "whole").open("r"), Archive(tmp_path / "partly").open("r")):
         assert recording.content_digest == made.content_digest
         assert read_summary(recording.manifest, recording.index) == read_summary(made.manifest, made.index)

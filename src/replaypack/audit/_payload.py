@@ -89,7 +89,7 @@ class Payload:
         Raises `FormatError`, `StorageError`.
         """
         index = recording.index
-        summary = getattr(recording.manifest.storage, "summary", None)
+        summary = recording.manifest.storage.summary
         if summary is not None:
             self.pages.add(bytes.fromhex(summary.digest))
         literals = Intervals()
