@@ -468,11 +468,8 @@ class _Purge:
                 error=old.content.error,
                 previous=old.digest,
             ).storage
-        # Runs of records are digests without salts: what is short could be guessed from them.
-        derived = {name: None for name in ("summary",) if hasattr(old.storage, name)}
         section = msgspec.structs.replace(
             old.storage,
-            **derived,
             revision=revision,
             checkpoint=0,
             cause="purge",
