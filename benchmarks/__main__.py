@@ -10,8 +10,8 @@ from pathlib import Path
 from .common import Row, note, table
 
 PARTS = (
-    "size", "record", "redact", "replay", "sessions", "chassis",
-    "keyed", "remote", "memory", "flushes", "verify", "copy",
+    "size", "record", "redact", "replay", "sessions", "chassis", "keyed", "remote", "memory", "flushes",
+    "verify", "copy", "diff",
 )  # fmt: skip
 _BEGIN, _END = "<!-- benchmarks:begin -->", "<!-- benchmarks:end -->"
 

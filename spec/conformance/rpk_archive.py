@@ -126,7 +126,7 @@ def parse_manifest(data: bytes) -> dict[str, Any]:
     need(storage["withheld"] in ([], ["identity"], ["request"], ["identity", "request"]), "withheld")
     if storage["summary"] is not None:
         check_page(storage["summary"])
-        need(storage["summary"]["raw"] > 0 and storage["summary"]["raw"] % 32 == 0, "summary")
+        need(0 < storage["summary"]["raw"] <= 8 << 20 and storage["summary"]["raw"] % 32 == 0, "summary")
         need(not storage["tombstones"], "summary of purged records")
     first = inlines = 0
     need(integer(storage["inlines"], 0, 1 << 47), "inlines")

@@ -421,6 +421,7 @@ def manifests() -> Vector:
             *_not_there(first),
             changed("no member summary", storage__summary=DROP),
             changed("a summary of 31 bytes", storage__summary={**page, "raw": 31}),
+            changed("a summary of more than 8 MiB", storage__summary={**page, "raw": (8 << 20) + 32}),
             changed("a summary of nothing", storage__summary={**page, "raw": 0}),
             changed("a summary in no page", storage__summary="00"),
             changed("a segment of a pack that is not there", base=first, storage__segments__0__packs=[1]),

@@ -222,6 +222,7 @@ class Archive:
         redact: RedactionPolicy | Literal["default"] | None = "default",
         secrets: Iterable[str | bytes] = (),
         secrets_from_env: bool | Iterable[str] = False,
+        _derived: Mapping[str, Any] | None = None,
     ) -> Recorder:
         """Claim ``name`` and return a `Recorder` for it.
 
@@ -294,6 +295,8 @@ class Archive:
         template = self._template(
             plain_metadata, recorded_by, MatchPolicy.of(match), base_manifest, redaction, bool(known)
         )
+        if _derived is not None:  # made of another recording, which these members of the content name
+            template = msgspec.structs.replace(template, **_derived)
         writer = new_id(8)
         seed = self._seed(base, base_manifest, name)
         base_packs = Index(base_manifest, PackReader(self.storage), Cache(0)).packs if base_manifest else []

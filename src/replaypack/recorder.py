@@ -30,7 +30,7 @@ from .errors import (
     UsageError,
 )
 from .format.journal import JOURNAL_VERSION, JournalHead, encode_record
-from .format.manifest import Manifest, error_note, match_policy
+from .format.manifest import Manifest, check_metadata, error_note, match_policy
 from .format.merkle import leaf_hash
 from .format.recipe import encode_ops
 from .format.record_frame import Entry, stored_row
@@ -574,6 +574,14 @@ class Recorder:
             self._worker.stop()
             raise
         return self._manifest
+
+    def _note_metadata(self, more: Mapping[str, Any]) -> None:
+        """Add to the metadata that the sealed recording will have. Raises `CanonicalizationError`."""
+        with self._lock:
+            self._check_open()
+            metadata = {**self._publisher.template.metadata, **more}
+            check_metadata(metadata)
+            self._publisher.template = msgspec.structs.replace(self._publisher.template, metadata=metadata)
 
     def close(self) -> None:
         """Stop without sealing: the journal stays, and `recover` or a later recorder finishes the recording."""

@@ -264,6 +264,24 @@ def _copied(archive: Archive, names: str, **options: Any) -> Archive:
     return target
 
 
+def test_a_sibling_is_another_recording() -> None:
+    """Both have the same id, and literals of the same offsets."""
+    archive = memory()
+    common, history = list(calls(6)), shared_history("common", b"x" * 9000)
+    record(archive, "base", common)
+    # What went on of it elsewhere, brought here under another name.
+    elsewhere = _copied(archive, "base")
+    record(elsewhere, "base", shared_history(CANARY, b"x" * 9000), if_exists="append")
+    copy(elsewhere, archive, "base", to="sibling")
+    record(archive, "base", history, if_exists="append", base="sibling")
+    ours, theirs = archive.open("base"), archive.open("sibling")
+    assert ours.manifest.content.id == theirs.manifest.content.id
+    target = _copied(archive, "base")
+    assert CANARY.encode() not in everything(target)
+    check(target.open("base"), [*common, *history])
+    sound(target)
+
+
 def test_frames_that_no_table_names_stay_behind() -> None:
     """A rekeyed recording leaves its literals in packs with the record frames of the one that it was made of."""
     archive = memory()

@@ -21,6 +21,7 @@ from replaypack.errors import (
     StorageUnsupportedError,
     UsageError,
 )
+from replaypack.format.digests import digest
 from replaypack.format.frame import decompress
 from replaypack.format.names import pack_key_of
 from replaypack.format.pack import parse_pack
@@ -351,8 +352,18 @@ def test_a_recording_made_of_it_by_rekeying(archive: Archive) -> None:
 
 
 def test_a_revision_made_by_rekeying(archive: Archive) -> None:
+    """Rows are others then, and the packs of before are still named, for the literals in them."""
+    uuid = "123e4567-e89b-12d3-a456-426614174000"
     fill(archive)
-    rekey(archive, "r", match="uuids")
+    with archive.recorder("small", **options()) as recorder:
+        recorder.append(kind="tool", identity={"id": uuid, "n": "large " * 99}, response=1)
+        recorder.append(kind="tool", key=CANARIES[6], request=None, response=CANARIES[1], attributes={"a": CANARIES[4]})
+        recorder.append(kind="tool", identity={"id": uuid}, response=CANARIES[3])
+    for name in ("r", "small"):
+        before = archive.open(name).record(0).key
+        rekey(archive, name, match="uuids")
+        assert (archive.open(name).record(0).key != before) == (name == "small")
+    purge(archive, "small", [1, 2], "asked to")
     purge(archive, "r", [3, 4, 5], "asked to")
     assert found(archive.storage) == set()
     sound(archive)
@@ -381,10 +392,15 @@ def test_where_tables_need_pages(archive: Archive) -> None:
     with archive.recorder("r", **options()) as recorder:
         for number in range(2400):
             recorder.append(kind="tool", name="f", identity=number, response=f"canary-{number}-8517")
+    summary = archive.open("r").manifest.storage.summary
+    assert summary is not None
+    assert any(digest(data)[:16].hex() == summary.digest for _, data in every_byte(archive.storage))
     with mock.patch.object(publish, "INLINE_LIMIT", 100), mock.patch.object(publish, "_MAX_INLINE_PACKS", 0):
         gone = [0, *range(1000, 1200), 2399]
         purge(archive, "r", gone, "asked to")
         assert archive.open("r").manifest.storage.segments[0].keys.page is not None
+        assert archive.open("r").manifest.storage.summary is None
+        assert not any(digest(data)[:16].hex() == summary.digest for _, data in every_byte(archive.storage))
         sound(archive)
         assert purge(archive, "r", gone, "asked to").rewritten == []
         done = purge(archive, "r", [7], "asked to")
@@ -426,15 +442,20 @@ def test_comparing(archive: Archive) -> None:
     with archive.recorder("other", **options()) as recorder:
         recorder.append(kind="tool", name="search", identity=SEARCH, response="another")
     purge(archive, "r", [3, 4, 5], "asked to", keep_shared=True)
+    bare = Archive("", storage=MemoryStorage())
+    copy(archive, bare, ["r", "other"], responses_only=True)
     found_ = diff(archive.open("whole"), archive.open("r"))
     assert (found_.counts["removed"], found_.counts["added"], found_.counts["changed"]) == (3, 0, 0)
     assert found_.counts["same"] == 7
-    bare = Archive("", storage=MemoryStorage())
-    copy(archive, bare, ["r", "other"], responses_only=True)
     assert diff(archive.open("r"), bare.open("r")).counts["same"]
     changed = diff(archive.open("r"), bare.open("other"), kinds=["tool"])
     assert changed.counts["changed"] + changed.counts["removed"] > 0
     assert stats(archive.open("r")).records == 10
+    # A copy without requests is purged like any other.
+    purge(bare, "r", [7], "asked to", keep_shared=True)
+    assert (bare.open("r").manifest.purged, bare.open("r").withheld) == (4, {"request", "identity"})
+    assert bare.open("r").content_digest == archive.open("r").content_digest
+    sound(bare)
 
 
 def test_it_can_be_proved_and_copied(archive: Archive) -> None:

@@ -194,3 +194,14 @@ def test_what_may_not_be_seen_is_missing_and_never_corrupt(archive_path: Path, l
         [missing] = [fault for fault in found if fault.code == "pack.missing"]
         assert missing.where == gone
         assert "not permitted" in missing.message
+
+
+@pytest.mark.parametrize("gone", ["00000002.json", "0" * 64 + "." + "0" * 16 + ".dsse.json"])
+def test_listed_objects_that_cannot_be_read_are_missing(archive_path: Path, gone: str) -> None:
+    key = f"recordings/{NAME}/{gone}"
+    if not (archive_path / key).exists():
+        (archive_path / key).write_bytes(b"{}")
+    store: Any = _Denied(open_storage(archive_path), key)
+    found = list(verify_archive(replaypack.Archive(archive_path, storage=store), [NAME], level="manifest"))
+    assert {fault.code for fault in found} == {f"{'manifest' if gone[-9:] != 'dsse.json' else 'signature'}.missing"}
+    assert {fault.where for fault in found} == {key}

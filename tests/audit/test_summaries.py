@@ -189,3 +189,42 @@ def test_recovered_recordings_have_one(tmp_path: Path, archive: Archive, monkeyp
     found = diff(archive.open("a"), other.open("r"))
     assert found.same
     assert found.read < COUNT
+
+
+def test_copies_and_compaction_keep_it(tmp_path: Path) -> None:
+    from replaypack.audit import compact
+
+    source = Archive(tmp_path / "a")
+    made = record(source, "r")
+    record(source, "other", 10_000, 50)
+    source.copy_to(str(tmp_path / "whole"), names=["r"])
+    source.copy_to(str(tmp_path / "partly"), names=["r"], responses_only=True)
+    compact(source, ["r"])
+    revision = source.open("r").manifest.revision
+    compact(source, ["r"])  # finds nothing to do
+    assert source.open("r").manifest.revision == revision
+    for recording in (source.open("r"), Archive(tmp_path / "whole").open("r"), Archive(tmp_path / "partly").open("r")):
+        assert recording.content_digest == made.content_digest
+        assert read_summary(recording.manifest, recording.index) == read_summary(made.manifest, made.index)
+        assert list(verify_recording(recording)) == []
+
+
+def test_a_purge_leaves_none(tmp_path: Path) -> None:
+    from replaypack.audit import purge
+
+    archive = Archive(tmp_path / "a")
+    made = record(archive, "r")
+    ref = made.manifest.storage.summary
+    assert ref is not None
+    assert list((tmp_path / "a").glob(f"packs/*/{ref.pack}.rpk"))
+    purge(archive, "r", [17], reason="asked for")
+    purged = archive.open("r")
+    assert purged.manifest.storage.summary is None
+    assert not list((tmp_path / "a").glob(f"packs/*/{ref.pack}.rpk"))
+    assert list(verify_recording(purged)) == []
+    other = record(archive, "other", changed=(3000,))
+    found = diff(purged, other)
+    assert found.purged == (1, 0)
+    assert found.counts == {"same": COUNT - 2, "changed": 1, "added": 1, "removed": 0, "moved": 0}
+    assert "purged, and are not compared: 1 → 0" in str(found)
+    assert record(archive, "r", COUNT, 10, if_exists="append").manifest.storage.summary is None

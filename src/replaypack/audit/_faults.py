@@ -29,6 +29,7 @@ FAULTS: dict[str, str] = {
     "latest.missing": "any writer's next commit writes it again; readers find the revision with fresh=True",
     "latest.stale": "any writer's next commit writes it again; readers find the revision with fresh=True",
     "latest.corrupted": "any writer's next commit writes it again; open the recording as NAME@REVISION until then",
+    "signature.missing": _RESTORE,
     "signature.unreadable": "remove it, or restore it from a copy of the archive; who signed can sign again",
     "signature.misplaced": "the object was renamed or copied over another: " + _RESTORE,
     "pack.missing": _SALVAGE,

@@ -30,6 +30,7 @@ class LiteralReader:
         self._frames: dict[int, tuple[int, bytes]] = {}
         self._size = 0
         self._last: tuple[int, int, bytes] = (0, 0, b"")
+        self._other = self._last
 
     def parts(self, ranges: Sequence[Range]) -> list[bytes | memoryview]:
         """The bytes that the ranges of one payload put out, in order.
@@ -38,14 +39,18 @@ class LiteralReader:
         """
         found: list[bytes | memoryview] = []
         first, end, raw = self._last
+        other = self._other
         for number, (offset, length, flags) in enumerate(ranges):
             stop = offset + length
-            if not first <= offset or stop > end:
+            if offset < first or stop > end:
+                # Ranges go to and fro between literals and inline responses.
+                (first, end, raw), other = other, (first, end, raw)
+            if offset < first or stop > end:
                 whole = None if flags else found
                 cut: list[bytes | memoryview] = [] if whole is None else whole
                 while offset < stop:
                     if not first <= offset < end:
-                        first, end, raw = self._last = self._frame(offset, ranges, number)
+                        first, end, raw = self._frame(offset, ranges, number)
                     cut.append(raw[offset - first : min(stop, end) - first])
                     offset = min(stop, end)
                 if flags:
@@ -56,6 +61,7 @@ class LiteralReader:
                 found.append(raw[offset - first : stop - first])
             else:
                 found.append(memoryview(raw)[offset - first : stop - first])
+        self._last, self._other = (first, end, raw), other
         return found
 
     def _frame(self, offset: int, ranges: Sequence[Range], number: int) -> tuple[int, int, bytes]:
@@ -65,13 +71,18 @@ class LiteralReader:
             return held
         spans = [(offset, ranges[number].offset + ranges[number].length - offset)]
         spans += [(item.offset, item.length) for item in islice(ranges, number + 1, number + _TOGETHER)]
-        entries = [item for item in self._index.literal_entries(spans) if item[0].first not in self._frames]
-        check_proportion([frame for _, frame in entries], 0, self._limit, where="literals")
-        for (entry, _), raw in zip(entries, self._index.literal_frames(entries), strict=True):
+        needed = self._index.literal_entries(spans)
+        check_proportion([frame for _, frame in needed], 0, self._limit, where="literals")
+        missing = [item for item in needed if item[0].first not in self._frames]
+        for entry, _ in needed:
+            if entry.first in self._frames:
+                self._frames[entry.first] = self._frames.pop(entry.first)
+        for (entry, _), raw in zip(missing, self._index.literal_frames(missing), strict=True):
             self._frames[entry.first] = (entry.first + entry.items, raw)
             insort(self._firsts, entry.first)
             self._size += len(raw)
-        while self._size > _HELD and len(self._frames) > len(entries):
+        # What these ranges need stays, whatever it takes: or frames would be read again for every range.
+        while self._size > _HELD and len(self._frames) > len(needed):
             oldest = next(iter(self._frames))
             self._size -= len(self._frames.pop(oldest)[1])
             del self._firsts[bisect_right(self._firsts, oldest) - 1]

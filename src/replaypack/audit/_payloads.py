@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from bisect import bisect_right
 from collections.abc import Iterator
+from operator import itemgetter
 
 from blake3 import blake3
 
@@ -29,6 +30,7 @@ _GONE = (FormatError, ObjectMissingError, ObjectTooShortError)
 _PIECE = 6 << 20
 #: Larger payloads are hashed and not decoded.
 _DECODED = 64 << 20
+_length, _flags = itemgetter(1), itemgetter(2)
 _REDACTED = FLAGS["redacted"]
 _OTHER = "its bytes do not match the digest in its row"
 
@@ -131,7 +133,7 @@ class PayloadChecker:
             ranges = self._recipe(found, role)
         except FormatError as error:
             raise _Mismatch(f"it has no sound recipe: {error.detail}") from None
-        size = sum(map(output_length, ranges))
+        size = sum(map(output_length if any(map(_flags, ranges)) else _length, ranges))
         if size != ref.size:
             raise _Mismatch(f"its recipe makes {size} bytes, the row names {ref.size}")
         if size > self._recording.blob_limit:

@@ -7,18 +7,18 @@ every recording can be read, and the same call again finishes the work.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from replaypack._escape import counted
-from replaypack._read.packs import Frame, PackReader
+from replaypack._read.packs import PackReader
 from replaypack._write.claim import refuse_claimed
 from replaypack._write.intervals import Intervals
 from replaypack._write.publish import Publisher, now_rfc3339, progress_of
 from replaypack._write.reuse import renamed
-from replaypack._write.rewrite import Fate, LiteralFate, RecordFate, rewrite
+from replaypack._write.rewrite import rewrite
 from replaypack.errors import (
     AccessDeniedError,
     ConflictError,
@@ -32,15 +32,14 @@ from replaypack.format.digests import digest
 from replaypack.format.manifest import MAX_PURGED, MAX_REASON, Manifest, PackRef, Tombstone, encode_manifest
 from replaypack.format.names import check_name, latest_key, pack_key_of, revision_key
 from replaypack.format.pack import FrameKind, Toc
-from replaypack.format.record_frame import RecordFrame, blank_records
-from replaypack.format.table import BLOBS, INLINE_SPACE, KEYS, FrameEntry, TableShape, unpack_blob, unpack_key
 from replaypack.recording import Recording
 from replaypack.recover import finish_leftover
 
 from ._faults import Progress, Report
 from ._inventory import Held, Inventory
 from ._journals import Journals
-from ._payload import Payload, Uses, literal_rows, same_blobs
+from ._payload import Payload, Uses, same_blobs
+from ._remains import Remains
 from .verify import verify_recording
 
 if TYPE_CHECKING:
@@ -259,7 +258,7 @@ class _Purge:
             if seq in self._wanted
         }
         payload = Payload(bytes.fromhex(id_), self._wanted, leaves)
-        sources = [held for held in inventory.held if held.manifest.content.id == id_]
+        sources = [held for held in inventory.held if held.name == self._name and _same(held, target)]
         # The newest first: what it says of a record holds.
         sources.sort(key=lambda held: (held.key != target.key, -held.manifest.revision))
         seen = set()
@@ -298,6 +297,10 @@ class _Purge:
         newest = inventory.newest()
         target = newest[self._name]
         id_ = payload.id
+        # Whoever records it, or a sibling of it, may have uploaded packs that nothing names yet.
+        for held in newest.values():
+            if _same(held, target) and held.manifest.storage.claim is not None:
+                self._refuse_busy(held)
         keys = self._keys_that_go(target, payload)
         # A manifest goes where it has the records, or names a pack that goes; the newest is written anew.
         referenced = set().union(*(held.packs for held in newest.values()))
@@ -382,7 +385,7 @@ class _Purge:
         going = set()
         with self._open(target) as recording:
             index = recording.index
-            for key in set(payload.keys.values()):
+            for key in payload.keys:
                 entries = (entry.seq for _, entry, _ in index.entries(key))
                 if all(seq in payload.seqs or seq in index.purged for seq in entries):
                     going.add(key)
@@ -445,7 +448,7 @@ class _Purge:
                 previous=old.digest,
             )
             uses = self._uses.get(held.name) or payload.uses(source, own=own)
-            writer = _Rewrite(source, set(new), gone | set(new), uses, bad)
+            writer = Remains(source, set(new), gone | set(new), uses, bad)
             total = len(source.index.packs)
             live = rewrite(
                 source,
@@ -458,7 +461,7 @@ class _Purge:
                 progress=lambda _: self._tell("rewriting", 0, total, held.name),
             )
             publisher.lives = [live] if live is not None else []
-            if not tombstones:  # of purged records no summary may stay
+            if not tombstones:  # runs of records are digests without salts: what is short could be guessed from them
                 publisher.keep_summary(self._storage, old)
             made = publisher.manifest(
                 revision=revision,
@@ -535,71 +538,6 @@ class _Purge:
         for number, key in enumerate(keys):
             self._tell("deleting", number, total)
             self._storage.delete(key)
-
-
-class _Rewrite:
-    """What becomes of the frames and entries of one recording."""
-
-    def __init__(
-        self, source: Recording, new: set[int], purged: Collection[int], uses: Uses, bad: Collection[str]
-    ) -> None:
-        self._new = new
-        self._purged = purged
-        self._uses = uses
-        self._bad = bad
-        #: Where the inline sections of record frames begin and end.
-        self._inlines = {
-            (frame.pack.digest, frame.at.offset): (entry.first, entry.first + entry.items)
-            for entry, frame in (literal_rows(source) if purged else ())
-            if entry.first >= INLINE_SPACE
-        }
-
-    def literal(self, entry: FrameEntry, frame: Frame) -> LiteralFate:
-        if frame.pack.digest not in self._bad:
-            return Fate.STAY
-        end = entry.first + entry.items
-        gone = self._uses.gone(entry.first, end)
-        return list(_without(entry.first, end, gone)) if gone else Fate.KEEP
-
-    def record(self, entry: FrameEntry, frame: Frame) -> RecordFate:
-        end = entry.first + entry.items
-        numbers = {seq - entry.first for seq in self._purged if entry.first <= seq < end}
-        place = self._inlines.get((frame.pack.digest, frame.at.offset))
-        gone = self._uses.gone(*place) if place is not None and numbers else []
-        if gone or any(entry.first <= seq < end for seq in self._new):
-            start, stop = place or (0, 0)
-            kept = [(low - start, high - start) for low, high in _without(start, stop, gone)]
-            return lambda raw: blank_records(RecordFrame(raw), numbers, kept)
-        return Fate.KEEP if frame.pack.digest in self._bad else Fate.STAY
-
-    def edit(self, shape: TableShape, rows: Iterator[bytes]) -> Iterator[bytes]:
-        if shape is BLOBS:
-            return (row for row in rows if unpack_blob(row).seq not in self._purged)
-        return self._keys(rows) if shape is KEYS else rows
-
-    def _keys(self, rows: Iterator[bytes]) -> Iterator[bytes]:
-        """Entries of purged records stay only where a record that is there has the same key."""
-        key, waiting, stays = b"", list[bytes](), False
-        for row in rows:
-            if row[:16] != key:
-                key, waiting, stays = row[:16], [], False
-            if stays:
-                yield row
-            elif unpack_key(row).seq in self._purged:
-                waiting.append(row)
-            else:
-                stays = True
-                yield from waiting
-                yield row
-
-
-def _without(start: int, end: int, gone: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    for low, high in gone:
-        if start < low:
-            yield start, low
-        start = high
-    if start < end:
-        yield start, end
 
 
 def _same(held: Held, target: Held) -> bool:

@@ -205,6 +205,8 @@ def _recording(
         except (FormatError, ObjectMissingError, ObjectTooShortError) as error:
             yield _unopened(error, f"{name}@{manifest.storage.revision}")
             continue
+        except RecordingNotFoundError:
+            continue  # collected since it was read
         yield from _once(recording, f"{name}@{manifest.storage.revision}", level, progress, packs, state)
         recording.close()
         if not revisions:
@@ -235,6 +237,9 @@ def _revisions(archive: Archive, name: str) -> Iterator[Manifest | Fault]:
     for number in numbers:
         key = revision_key(name, number)
         item = _read(archive, key)
+        if item is None and number not in archive.manifests.numbers(name):
+            previous = None
+            continue  # collected since it was listed
         if not isinstance(item, Manifest):
             broken = True
             previous = None
@@ -268,7 +273,8 @@ def _signatures(archive: Archive, name: str) -> Iterator[Fault]:
             envelope = parse_envelope(archive.storage.get_suffix(info.key, MAX_ENVELOPE + 1), where=info.key)
             statement = parse_statement(envelope, where=info.key)
         except ObjectMissingError:
-            continue  # removed since it was listed
+            yield fault("signature.missing", info.key, "it is listed and cannot be read")
+            continue
         except FormatError as error:
             yield fault("signature.unreadable", info.key, error.detail)
             continue

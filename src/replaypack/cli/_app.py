@@ -29,6 +29,7 @@ from . import (
     interchange,
     log,
     ls,
+    migrate,
     prove,
     purge,
     recover,
@@ -119,6 +120,7 @@ app.command("export")(interchange.export)
 app.command("recover")(recover.recover)
 app.command("rekey")(rekey.rekey)
 app.command("compact")(compact.compact)
+app.command("migrate")(migrate.migrate)
 app.command("rm")(rm.rm)
 app.command("purge")(purge.purge)
 app.command("catalog")(catalog.catalog)

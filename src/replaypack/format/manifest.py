@@ -24,7 +24,7 @@ from replaypack.policies.redaction import RedactionPolicy
 
 from .digests import SHORT_SIZE, digest
 from .merkle import MerkleTree
-from .summary import RUN_WIDTH
+from .summary import MAX_SUMMARY, RUN_WIDTH
 from .table import INLINE_SPACE, TABLES, Root, TableShape
 from .versions import CURRENT_VERSION, FORMAT, check_features, parse_document
 
@@ -476,7 +476,9 @@ def _storage_problem(content: Content, storage: Storage) -> str | None:
     if MerkleTree(content.records, [bytes.fromhex(n) for n in storage.merkle_edge]).root.hex() != content.merkle_root:
         return "the Merkle edge does not give the Merkle root"
     summary = storage.summary
-    if summary is not None and (not _page_sound(summary) or not summary.raw or summary.raw % RUN_WIDTH):
+    if summary is not None and (
+        not _page_sound(summary) or not 0 < summary.raw <= MAX_SUMMARY or summary.raw % RUN_WIDTH
+    ):
         return "the reference to the summary is malformed"
     if summary is not None and storage.tombstones:
         return "a recording of which records were purged has a summary"

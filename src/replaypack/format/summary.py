@@ -24,8 +24,8 @@ _RUN = Struct(">16sIIQ")
 _LONGEST = (1 << 64) - 1
 #: Bytes of a run.
 RUN_WIDTH = _RUN.size
-#: Bytes that a summary has at most.
-MAX_SUMMARY = (64 << 20) // RUN_WIDTH * RUN_WIDTH
+#: Bytes that a summary has at most: enough for some 20 million records. Those of two are held in memory.
+MAX_SUMMARY = 8 << 20
 
 
 def outcome_bytes(row: Row) -> bytes:
