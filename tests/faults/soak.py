@@ -1,6 +1,6 @@
 """One process of the soak: ``python -m tests.faults.soak ROLE URL NUMBER ROUNDS DIRECTORY``.
 
-Writers record, append, replace, and delete some of what they made; what stays they note in a file. Readers read whatever
+Writers record, append, replace, and delete some of what they made; what stays they note in a file. Readers read what
 there is until the writers are done. Keepers collect and compact meanwhile. Each ends with an error where anything is
 not as it must be.
 """
