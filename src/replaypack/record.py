@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from ._read.ahead import UNREAD
 from ._read.blobs import read_blob, recipe_of
 from ._read.index import Found
 from .errors import UsageError
 from .format.recipe import Range
+from .format.record_frame import RecordFrame
 from .format.row import FLAGS, STATUSES, Row
 from .values import ABSENT, decode_payload
 
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["Record"]
 
 _T = TypeVar("_T")
-_UNREAD: Any = object()
 
 
 class Record:
@@ -28,13 +29,13 @@ class Record:
 
     __slots__ = ("_found", "_identity", "_recording", "_request", "_response", "_row")
 
-    def __init__(self, recording: Recording, found: Found) -> None:
+    def __init__(self, recording: Recording, found: Found, response: Any = UNREAD) -> None:
         self._recording = recording
         self._found = found
         self._row = found.row
-        self._request: Any = _UNREAD
-        self._identity: Any = _UNREAD
-        self._response: Any = _UNREAD
+        self._request: Any = UNREAD
+        self._identity: Any = UNREAD
+        self._response = response
 
     def __repr__(self) -> str:
         name = f" {self._row.name!r}" if self._row.name is not None else ""
@@ -105,17 +106,31 @@ class Record:
     @property
     def row(self) -> Row:
         """The row as it is stored and hashed: digests, sizes and encodings of the payloads."""
+        return self._whole().row
+
+    @property
+    def head(self) -> Row:
+        """`row` for all but the digest of the response, which may not have been computed."""
         return self._row
 
     @property
     def row_bytes(self) -> bytes:
         """The bytes of the row, of which its Merkle leaf is made."""
-        return self._found.row_bytes
+        return self._whole().row_bytes
+
+    def _whole(self) -> Found:
+        """What was found, with the digest of its response, which nobody needs for the answer to a call."""
+        if not self._found.row_bytes:
+            frame, number = self._found.frame, self._found.number
+            assert isinstance(frame, RecordFrame)
+            self._found = Found(*frame.record(number), frame, number)
+            self._row = self._found.row
+        return self._found
 
     @property
     def response(self) -> Any:
         """What came back; `ABSENT` where nothing did."""
-        if self._response is _UNREAD:
+        if self._response is UNREAD:
             row = self._row
             encoding = row.response_encoding
             inline = self._found.inline
@@ -128,7 +143,7 @@ class Record:
     @property
     def request(self) -> Any:
         """What was sent; `ABSENT` where it was not recorded. Takes up to two more rounds of requests."""
-        if self._request is _UNREAD:
+        if self._request is UNREAD:
             ref = self._row.request
             self._request = ABSENT if ref is None else decode_payload(ref.encoding, self.blob_bytes("request"))
         return self._request
@@ -138,7 +153,7 @@ class Record:
         """What the key was made of; the request where it is the same; `ABSENT` for an ``opaque`` key."""
         if self._row.identity is None:
             return self.request if self._row.scheme != "opaque" else ABSENT
-        if self._identity is _UNREAD:
+        if self._identity is UNREAD:
             self._identity = decode_payload(self._row.identity.encoding, self.blob_bytes("identity"))
         return self._identity
 
@@ -167,8 +182,8 @@ class Record:
 
     def blob_bytes(self, role: str) -> bytes:
         """The bytes of the ``request``, ``identity`` or ``response`` blob, checked against its digest."""
-        return read_blob(self._recording.index, self._found, role, limit=self._recording.blob_limit)
+        return read_blob(self._recording.index, self._whole(), role, limit=self._recording.blob_limit)
 
     def recipe(self, role: str) -> list[Range]:
         """The ranges of the recording's literals that make a blob, where it does not stand behind the row."""
-        return recipe_of(self._recording.index, self._found, role)
+        return recipe_of(self._recording.index, self._whole(), role)

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from functools import cached_property
 
+from replaypack._read.ahead import UNREAD, Ahead
+from replaypack.canonical import key_digest
+from replaypack.errors import CanonicalizationError
 from replaypack.recording import Record, Recording
 
 __all__ = ["Cursor"]
+
+#: How many records are parsed together, at first and at most.
+_FEW, _MANY = 2, 64
 
 
 class Cursor:
@@ -30,14 +37,33 @@ class Cursor:
         #: All records before this one are played; of those behind it the bits tell.
         self._front = 0
         self._bits = bytearray((self._count + 7) // 8)
+        self._scattered = False  # whether any is set
         # The record before the front, while calls come in recorded order.
         self._before: Record | None = None
+        self._ahead = Ahead()
         # Where to go on, by key and label of the records; only of keys of which the first record is played. What is
         # played in recorded order is not counted here: the bits tell.
         self._next: dict[tuple[bytes, str | None], int] = {}
         # Of calls that had no answer left, which may be asked again and again.
         self._tallies: dict[tuple[bytes, str | None], tuple[int, int]] = {}
         self._lock = threading.Lock()
+
+    def take_next(self, kind: str, identity: object, scope: str | None) -> Record | None:
+        """`take` where the call is the one that was recorded next; None where `take` has to see.
+
+        That such a call holds no secret follows from its key: it is not searched.
+        """
+        if self._before is None or not self._as_it_is:
+            return None
+        try:
+            key = key_digest(kind, identity)
+        except CanonicalizationError:
+            return None
+        return None if (key, scope) in self._next else self._take_front(key, scope)
+
+    @cached_property
+    def _as_it_is(self) -> bool:
+        return self.recording.keys_as_they_are
 
     def take(self, key: bytes, scope: str | None = None) -> Record | None:
         """Consume the next record of a key (32 bytes) and return it, its response loaded.
@@ -49,6 +75,7 @@ class Cursor:
             record = self._take_front(key, scope)
             if record is not None:
                 return record
+            self._before = None
         while True:
             if self._next and (key, scope) in self._next:
                 # The first one is played, and the scope has records of its own: no need to look at them again.
@@ -57,7 +84,7 @@ class Cursor:
                 record = self.recording.lookup_digest(key, scope=scope)
                 if record is None:
                     return None
-                label = record.row.scope
+                label = record.scope
             if record is None or not self._play(record):
                 record = self._numbered(key, label)
                 if record is None:
@@ -69,21 +96,32 @@ class Cursor:
 
     def _take_front(self, key: bytes, scope: str | None) -> Record | None:
         """The record at the front, if it is the one that is asked for."""
-        while (before := self._before) is not None and before.row.seq + 1 == self._front:
-            record = self.recording.following(before, key, scope)
-            if record is not None and self._answers(record):
+        while (before := self._before) is not None:
+            ahead = self._ahead
+            at = self._front - ahead.first
+            if not 0 <= at < len(ahead.places):
+                ahead, at = self._look_ahead(before), 0
+                if before.seq + 1 != self._front or not ahead.places:
+                    break
+            asked = ahead.places[at] == (key, scope)
+            found, response = ahead.take(at) if asked else (ahead.found(at), UNREAD)
+            record = Record(self.recording, found, response)
+            if not self._answers(record):
+                self._play(record)  # whatever is asked for, it is stepped over
+            elif not asked:
+                break
+            else:
                 record.response  # noqa: B018 - what cannot be read is not played
                 if self._play(record):
                     return record
-            elif not self._step_over(before):
-                break
-        self._before = None
         return None
 
-    def _step_over(self, before: Record) -> bool:
-        """Whether the record at the front, behind ``before``, answers nothing; it is played then."""
-        record = self.recording.following(before)
-        return record is not None and not self._answers(record) and self._play(record)
+    def _look_ahead(self, before: Record) -> Ahead:
+        """Parse the records behind one: more and more together, for it may be that few are asked for in order."""
+        last = self._ahead
+        count = 2 * len(last.places) if last.first + len(last.places) == before.seq + 1 else 0
+        self._ahead = ahead = self.recording.ahead(before, min(max(count, _FEW), _MANY))
+        return ahead
 
     def _numbered(self, key: bytes, label: str | None) -> Record | None:
         """The next record of a place, for this call alone; None where the place has no more."""
@@ -102,15 +140,16 @@ class Cursor:
 
     def _play(self, record: Record) -> bool:
         """Mark a record as played; false where it was."""
-        seq = record.row.seq
+        seq = record.head.seq
         with self._lock:
             if seq != self._front:
                 if self._is_played(seq):
                     return False
                 self._bits[seq >> 3] |= 1 << (seq & 7)
+                self._scattered = True
                 return True
             front = seq + 1
-            while front < self._count and self._bits[front >> 3] >> (front & 7) & 1:
+            while self._scattered and front < self._count and self._bits[front >> 3] >> (front & 7) & 1:
                 front += 1
             self._front = front
             self._before = record if front == seq + 1 else None
@@ -118,12 +157,13 @@ class Cursor:
 
     def give_back(self, record: Record) -> None:
         """Undo a `take` whose caller went away: the record answers the next call."""
-        seq = record.row.seq
+        seq = record.seq
         with self._lock:
             # Behind the front the bits tell, and the front goes back to this record.
             for later in range(seq, self._front):
                 self._bits[later >> 3] |= 1 << (later & 7)
             self._bits[seq >> 3] &= ~(1 << (seq & 7))
+            self._scattered = True
             self._front = min(self._front, seq)
             self._before = None
             # Every place is gone through anew.
