@@ -239,7 +239,7 @@ class Recording:
             return Ahead()
         ahead = Ahead(found.frame, found.number + 1, record.seq + 1, count)
         if self._override is not None:
-            ahead.places = [(self._override.key(row.seq), row.scope) for row in ahead.rows]
+            ahead.keys = [self._override.key(row.seq) for row in ahead.rows]
         return ahead
 
     def _find(self, key: bytes, scope: str | None, nth: int) -> Record | None:

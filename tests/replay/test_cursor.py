@@ -44,7 +44,10 @@ def test_the_cursor_keeps_its_rules(records: Any, asked: list[tuple[int, str | N
         key = key_digest("tool", call)
         expected = left[place][0] if left[place] else None
         peeked = cursor.peek(key, scope)
-        taken = cursor.take(key, scope)
+        taken = cursor.take_next("tool", call, scope)
+        assert taken is None or taken.seq == expected
+        if taken is None:
+            taken = cursor.take(key, scope)
         assert (taken.seq if taken is not None else None) == expected
         assert (peeked.seq if peeked is not None else None) == expected
         if taken is not None and given_back:

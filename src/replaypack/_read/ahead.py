@@ -27,14 +27,14 @@ class Ahead:
     It is empty where they have to be looked at one by one, and where there are none.
     """
 
-    __slots__ = ("_frame", "_inlines", "_number", "_responses", "first", "places", "rows")
+    __slots__ = ("_frame", "_inlines", "_number", "_responses", "first", "keys", "rows")
 
     def __init__(self, frame: RecordFrame | None = None, number: int = 0, first: int = 0, count: int = 0) -> None:
         self.first = first
         #: Where a response stands behind its row, the digest of it is not there: zeros are.
         self.rows: list[Row] = []
-        #: Their keys and scopes.
-        self.places: list[tuple[bytes, str | None]] = []
+        #: Their keys, where they are not those of the rows.
+        self.keys: list[bytes] | None = None
         if frame is None or number >= frame.count:
             return
         self._frame, self._number = frame, number
@@ -45,7 +45,6 @@ class Ahead:
             return  # looked at one by one, it is told which
         if [row.seq for row in rows] == list(range(first, first + len(rows))):
             self.rows = rows
-            self.places = [(row.key, row.scope) for row in rows]
             structured = {row.response_encoding for row in rows} == {ENCODING_STRUCTURED}
             self._responses = decode_small(self._inlines) if structured else []
 
@@ -53,9 +52,9 @@ class Ahead:
         """Record ``at`` of these."""
         return Found(self.rows[at], b"", self._inlines[at], self._frame, self._number + at)
 
-    def take(self, at: int) -> tuple[Found, Any]:
-        """Record ``at``, and its response or `UNREAD`. That is given once, for whoever gets it may change it."""
-        response = UNREAD
-        if self._responses:
-            response, self._responses[at] = self._responses[at], UNREAD
-        return Found(self.rows[at], b"", self._inlines[at], self._frame, self._number + at), response
+    def take(self, at: int) -> Any:
+        """Its response, or `UNREAD`. It is given once, for whoever gets it may change it."""
+        if not self._responses:
+            return UNREAD
+        response, self._responses[at] = self._responses[at], UNREAD
+        return response

@@ -99,19 +99,21 @@ class Cursor:
         while (before := self._before) is not None:
             ahead = self._ahead
             at = self._front - ahead.first
-            if not 0 <= at < len(ahead.places):
+            if not 0 <= at < len(ahead.rows):
                 ahead, at = self._look_ahead(before), 0
-                if before.seq + 1 != self._front or not ahead.places:
+                if before.seq + 1 != self._front or not ahead.rows:
                     break
-            asked = ahead.places[at] == (key, scope)
-            found, response = ahead.take(at) if asked else (ahead.found(at), UNREAD)
-            record = Record(self.recording, found, response)
+            row = ahead.rows[at]
+            asked = (row.key if ahead.keys is None else ahead.keys[at]) == key and row.scope == scope
+            response = ahead.take(at) if asked else UNREAD
+            record = Record(self.recording, ahead.found(at), response)
             if not self._answers(record):
                 self._play(record)  # whatever is asked for, it is stepped over
             elif not asked:
                 break
             else:
-                record.response  # noqa: B018 - what cannot be read is not played
+                if response is UNREAD:
+                    record.response  # noqa: B018 - what cannot be read is not played
                 if self._play(record):
                     return record
         return None
@@ -119,7 +121,7 @@ class Cursor:
     def _look_ahead(self, before: Record) -> Ahead:
         """Parse the records behind one: more and more together, for it may be that few are asked for in order."""
         last = self._ahead
-        count = 2 * len(last.places) if last.first + len(last.places) == before.seq + 1 else 0
+        count = 2 * len(last.rows) if last.first + len(last.rows) == before.seq + 1 else 0
         self._ahead = ahead = self.recording.ahead(before, min(max(count, _FEW), _MANY))
         return ahead
 
