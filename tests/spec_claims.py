@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import sys
+import tempfile
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +14,20 @@ import msgspec
 import pytest
 
 from replaypack import Archive
+from replaypack.audit import write_catalog
 from replaypack.canonical import canonical_json, key_digest
 from replaypack.errors import ReplaypackError
 from replaypack.format.base64 import encode_base64
+from replaypack.format.catalog import CATALOG
 from replaypack.format.digests import digest, short_digest
+from replaypack.format.dsse import key_id, pae, parse_envelope, parse_statement, statement_of
 from replaypack.format.frame import decompress
 from replaypack.format.manifest import parse_manifest, read_root
-from replaypack.format.merkle import MerkleTree, leaf_hash
+from replaypack.format.marks import parse_marks
+from replaypack.format.merkle import MerkleTree, audit_path_ranges, leaf_hash, node_hash
 from replaypack.format.names import check_name, pack_key_of, parse_locator
 from replaypack.format.pack import parse_pack
+from replaypack.format.proof import check_proof
 from replaypack.format.recipe import Op, Range, Run, encode_ops, parse_ops, resolve
 from replaypack.format.record_frame import RecordFrame
 from replaypack.format.row import Row, discriminator, encode_row, parse_row
@@ -27,6 +37,9 @@ from replaypack.policies._names import NameRules, words
 from replaypack.policies.matching import MatchPolicy
 from replaypack.policies.patterns import PatternError, compile_pattern
 from replaypack.policies.redaction import Redactor
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "spec" / "conformance"))
+import ed25519
 
 TINY = Path(__file__).parent.parent / "spec" / "vectors" / "valid" / "archive" / "tiny"
 Claim = dict[str, Any]
@@ -230,12 +243,68 @@ def ready_made(claim: Claim) -> None:
     assert MatchPolicy.of(claim["ready_made"]).to_data() == claim["policy"]
 
 
+def catalog_line_of_tiny(claim: Claim) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        shutil.copytree(TINY, f"{directory}/tiny")
+        archive = Archive(f"{directory}/tiny")
+        write_catalog(archive)
+        lines = decompress(archive.storage.get(CATALOG)).decode().splitlines()
+    assert claim["is"] in lines
+    assert json.loads(claim["is"])["name"] == claim["catalog_line_of_tiny"]
+
+
+def marks_of(claim: Claim) -> None:
+    """What ``gc.json`` marks, since when; null where it is none."""
+    marks = parse_marks(claim["marks_of"].encode())
+    assert marks.sound == (claim["since"] is not None)
+
+    def seconds(time: str) -> float:
+        return datetime.fromisoformat(time.replace("Z", "+00:00")).timestamp()
+
+    expected = {key: seconds(time) for key, time in (claim["since"] or {}).items()}
+    assert marks.resolved(seconds(claim["written"])) == expected
+
+
+def proof_of(claim: Claim) -> None:
+    """What a reader computes, step by step, and that the library agrees."""
+    data = canonical_json(claim["proof_of"])
+    assert len(data) == claim["size"]
+    proof = check_proof(data, claim["content_digest"])
+    assert proof.row_bytes is not None
+    node = leaf_hash(proof.row_bytes)
+    nodes = [node]
+    for (first, _), sibling in zip(audit_path_ranges(proof.seq, proof.content.records), proof.path, strict=True):
+        node = node_hash(sibling, node) if first < proof.seq else node_hash(node, sibling)
+        nodes.append(node)
+    assert [node.hex() for node in nodes] == claim["nodes"]
+    assert nodes[-1].hex() == claim["proof_of"]["content"]["merkle_root"]
+
+
+def envelope_of(claim: Claim) -> None:
+    content, public = canonical_json(claim["content"]), hexed(claim["public_key"])
+    envelope = parse_envelope(canonical_json(claim["envelope_of"]))
+    assert envelope.payload == canonical_json(claim["statement"])
+    assert parse_statement(envelope) == statement_of(content)
+    [signature] = envelope.signatures
+    assert signature.key_id == key_id(public)
+    signed = pae(envelope.payload_type, envelope.payload)
+    assert signed.decode() == claim["signed"]
+    assert ed25519.public_key(hexed(claim["seed"])) == public
+    assert ed25519.sign(hexed(claim["seed"]), signed) == signature.value
+    assert ed25519.verify(public, signed, signature.value) is (claim["is"] == "valid")
+    assert not ed25519.verify(public, signed + b"x", signature.value)
+
+
 CLAIMS = (
+    envelope_of,
+    proof_of,
     base64_of,
+    catalog_line_of_tiny,
     digest_of,
     discriminator_of,
     key_by_policy,
     locator_of,
+    marks_of,
     lookup_in_tiny,
     redact,
     sensitive,

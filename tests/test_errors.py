@@ -62,6 +62,8 @@ def test_every_error_shows_its_message_and_its_hint(name: str) -> None:
     extra = {
         "CanonicalizationError": {"path": "/a"},
         "ValueEncodingError": {"path": "/a"},
+        "PurgedError": {"recording": "u#r", "seq": 1, "reason": "asked", "time": "2025-06-15T00:00:00Z"},
+        "WithheldError": {"recording": "u#r", "seq": 1, "role": "request"},
         "PublishError": {"published": 1, "unpublished": 2, "journal": None},
     }.get(name, {})
     error = cls("what happened", hint="what to do", **extra)  # type: ignore[arg-type]
@@ -75,3 +77,17 @@ def test_every_fault_is_documented_and_only_those() -> None:
     documented = {code.strip("`"): level for code, level, _ in rows(3)}
     assert set(documented) == set(FAULTS)
     assert set(documented.values()) == set(LEVELS)
+
+
+def test_every_fault_is_in_the_specification_with_its_place_and_remedy() -> None:
+    text = (Path(__file__).parent.parent / "spec" / "v1" / "09-verification.md").read_text("utf-8")
+    lines = text[text.index("## 9.6") :].splitlines()
+    found = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| `")]
+    assert {code.strip("`"): remedy for code, _, remedy in found} == FAULTS
+    assert all(place for _, place, _ in found)
+
+
+def test_the_specification_has_the_levels() -> None:
+    text = (Path(__file__).parent.parent / "spec" / "v1" / "09-verification.md").read_text("utf-8")
+    part = text[text.index("## 9.2") : text.index("## 9.3")]
+    assert tuple(re.findall(r"^\| `(\w+)` \|", part, re.M)) == LEVELS

@@ -17,6 +17,7 @@ LAYERS = [
     {"_files", "canonical", "tagged", "values"},
     {"policies"},
     {"format", "storage"},
+    {"differences"},
     {"_read"},
     {"_write"},
     {"record"},

@@ -16,15 +16,18 @@ import zstandard
 
 from replaypack import Archive, Recording
 from replaypack.canonical import canonical_json
-from replaypack.errors import FormatError, ReplaypackError
+from replaypack.errors import FormatError, PurgedError, ReplaypackError, WithheldError
 from replaypack.format import names
 from replaypack.format.base64 import decode_base64, encode_base64
+from replaypack.format.catalog import parse_catalog
 from replaypack.format.digests import digest, short_digest
+from replaypack.format.dsse import key_id, pae, parse_envelope, parse_statement, statement_of
 from replaypack.format.frame import decompress
 from replaypack.format.journal import read_journal
 from replaypack.format.manifest import parse_manifest, read_root
 from replaypack.format.merkle import MerkleTree, leaf_hash, merkle_root
 from replaypack.format.pack import parse_pack
+from replaypack.format.proof import check_proof
 from replaypack.format.recipe import Range, encode_ops, materialise, parse_ops, resolve
 from replaypack.format.record_frame import RecordFrame, encode_entry
 from replaypack.format.row import BlobRef, discriminator, encode_row, parse_row
@@ -211,6 +214,13 @@ def test_journals(case: dict[str, Any]) -> None:
     ] == case["records"]
 
 
+@pytest.mark.parametrize("case", cases("valid", "catalog"))
+def test_catalogs(case: dict[str, Any]) -> None:
+    catalog = parse_catalog(hexed(case, "catalog"))
+    assert catalog.created == case["created"]
+    assert [entry.name for entry in catalog.entries] == [json.loads(line)["name"] for line in case["lines"]]
+
+
 @pytest.mark.parametrize("case", cases("valid", "names"))
 def test_names(case: dict[str, Any]) -> None:
     if "locator" in case:
@@ -229,8 +239,9 @@ def test_names(case: dict[str, Any]) -> None:
 
 
 def archive_cases() -> list[Any]:
-    vector = json.loads((VECTORS / "valid" / "archive" / "tiny.json").read_text("utf-8"))
-    return [pytest.param(case, id=case["name"]) for case in vector["cases"]]
+    files = [VECTORS / "valid" / "archive" / f"{name}.json" for name in ("tiny", "partial")]
+    found = [case for file in files for case in json.loads(file.read_text("utf-8"))["cases"]]
+    return [pytest.param(case, id=case["name"]) for case in found]
 
 
 def blob_note(record: Any, role: str) -> dict[str, Any] | None:
@@ -244,21 +255,56 @@ def blob_note(record: Any, role: str) -> dict[str, Any] | None:
 
 @pytest.mark.parametrize("case", archive_cases())
 def test_archive(case: dict[str, Any], tmp_path: Path) -> None:
-    recording = Archive(VECTORS / "valid" / "archive" / "tiny").open(case["name"])
+    recording = Archive(VECTORS / "valid" / "archive" / case.get("archive", "tiny")).open(case["name"])
     manifest = recording.manifest
     assert (manifest.digest, manifest.content_digest) == (case["digest"], case["content_digest"])
     assert (manifest.content.state, manifest.content.records) == (case["state"], case["records"])
-    assert merkle_root(leaf_hash(record.row_bytes) for record in recording.records()).hex() == case["merkle_root"]
+    assert merkle_root(recording.leaves()).hex() == case["merkle_root"]
+    purged, withheld = case.get("purged", []), case.get("withheld", [])
+    assert sorted(recording.index.purged) == purged
+    assert recording.withheld == set(withheld)
+    for seq in purged:
+        with pytest.raises(PurgedError):
+            recording.record(seq)
+    if not purged:
+        assert [leaf_hash(record.row_bytes) for record in recording.records()] == list(recording.leaves())
     for wanted in case["some_records"]:
         record = recording.record(wanted["seq"])
         assert (record.kind, record.key.hex(), record.scope) == (wanted["kind"], wanted["key"], wanted["scope"])
         assert record.key_scheme == wanted["scheme"]
         for role in ("request", "identity", "response"):
+            if wanted[role] == "withheld":
+                with pytest.raises(WithheldError):
+                    record.blob_bytes(role)
+                continue
             assert blob_note(record, role) == wanted[role]
     for lookup in case["lookups"]:
         identity = decode(bytes.fromhex(lookup["identity_msgpack"]))
+        if "purged" in lookup:
+            with pytest.raises(PurgedError) as caught:
+                recording.lookup(lookup["kind"], identity, scope=lookup["scope"], nth=lookup["nth"])
+            assert caught.value.seq == lookup["purged"]
+            continue
         found = recording.lookup(lookup["kind"], identity, scope=lookup["scope"], nth=lookup["nth"])
         assert (None if found is None else found.seq) == lookup["seq"]
+
+
+@pytest.mark.parametrize("case", cases("valid", "proofs"))
+def test_proofs(case: dict[str, Any]) -> None:
+    found = check_proof(case["proof"].encode(), case["content_digest"])
+    assert (found.seq, found.leaf.hex()) == (case["seq"], case["leaf"])
+    assert (None if found.row_bytes is None else found.row_bytes.hex()) == case["row"]
+    assert {role: data.hex() for role, data in found.payloads.items()} == case["payloads"]
+
+
+@pytest.mark.parametrize("case", cases("valid", "signatures"))
+def test_signatures(case: dict[str, Any]) -> None:
+    envelope = parse_envelope(case["envelope"].encode())
+    says = parse_statement(envelope) == statement_of(case["content"].encode())
+    assert says or case["state"] in ("altered", "wrong key")
+    if "pae" in case:
+        assert pae(envelope.payload_type, envelope.payload).hex() == case["pae"]
+        assert key_id(hexed(case, "public_key")) == case["key_id"]
 
 
 # Invalid
@@ -372,6 +418,12 @@ def test_journals_refused(case: dict[str, Any]) -> None:
         list(read_journal(hexed(case, "journal"))[1])
 
 
+@pytest.mark.parametrize("case", cases("invalid", "catalog"))
+def test_catalogs_refused(case: dict[str, Any]) -> None:
+    with refused(case["error"]):
+        parse_catalog(hexed(case, "catalog"))
+
+
 @pytest.mark.parametrize("case", cases("invalid", "names"))
 def test_names_refused(case: dict[str, Any]) -> None:
     with refused(case["error"]):
@@ -398,18 +450,35 @@ def read(recording: Recording, what: str, lookups: list[dict[str, Any]]) -> None
 @pytest.mark.parametrize("case", cases("invalid", "archive"))
 def test_archive_refused(case: dict[str, Any]) -> None:
     # In memory: on a local disk a reader always looks fresh, and a damaged latest.json is a hint less there.
-    tiny = VECTORS / "valid" / "archive" / "tiny"
+    tiny = VECTORS / "valid" / "archive" / case.get("archive", "tiny")
     storage = MemoryStorage()
     for path in tiny.rglob("*"):
         if path.is_file():
             storage.put(path.relative_to(tiny).as_posix(), path.read_bytes())
     data = bytearray(storage.get(case["object"]))
+    if "whole" in case:
+        data = bytearray(case["whole"].encode())
+        case = {**case, "at": 0, "replace": data.hex()}
     change = bytes.fromhex(case["replace"]) if "replace" in case else bytes([data[case["at"]] ^ int(case["xor"], 16)])
     data[case["at"] : case["at"] + len(change)] = change
     storage.put(case["object"], bytes(data))
     [lookups] = [item.values[0]["lookups"] for item in archive_cases() if item.values[0]["name"] == case["recording"]]
     with refused(case["error"]), Archive("", storage=storage).open(case["recording"]) as recording:
         read(recording, case["read"], lookups)
+
+
+@pytest.mark.parametrize("case", cases("invalid", "proofs"))
+def test_proofs_refused(case: dict[str, Any]) -> None:
+    with pytest.raises(ReplaypackError) as caught:
+        check_proof(case["proof"].encode(), case["content_digest"])
+    assert caught.value.code == case["error"]
+
+
+@pytest.mark.parametrize("case", cases("invalid", "signatures"))
+def test_signatures_refused(case: dict[str, Any]) -> None:
+    with pytest.raises(FormatError) as caught:
+        parse_statement(parse_envelope(case["envelope"].encode()))
+    assert caught.value.code == case["error"]
 
 
 def test_every_error_has_a_vector() -> None:

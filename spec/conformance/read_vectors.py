@@ -1,18 +1,19 @@
 """Read every vector with a reader that shares no code with the library: ``python spec/conformance/read_vectors.py``.
 
-Prints what it did and exits with 1 where something is not as the vectors say. `rpk.py` and `rpk_archive.py` beside it
-are the reader.
+Prints what it did and exits with 1 where something is not as the vectors say. The modules beside it are the reader.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import re
 import struct
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import rpk
 import rpk_archive
+import rpk_audit
 import rpk_match
 import rpk_redaction
 from rpk import Refused, digest, need
@@ -201,6 +203,30 @@ def journal(case: Case) -> None:
     same((head["name"], found), (case["recording"], case["records"]))
 
 
+CATALOG = {"bytes": int, "cause": str, "content": str, "counts": dict, "manifest": str, "name": str, "records": int}
+CATALOG |= {"recorded_by": str, "revision": int, "started": str, "state": str}
+
+
+def catalog(case: Case) -> None:
+    lines = rpk.decompress(data(case, "catalog")).split(b"\n")
+    found = [rpk_archive.parse_json(line) for line in lines[:-1]]
+    need(not lines[-1] and found and all(isinstance(line, dict) for line in found), "lines")
+    head, *rest = found
+    need(head.get("format") == "replaypack-catalog", "format")
+    need(head.get("version") == 1, "version", "format.future_version")
+    need(head.get("recordings") == len(rest), "number of lines")
+    last = ""
+    for line in rest:
+        need(all(type(line.get(name)) is kind for name, kind in CATALOG.items()), "members")
+        try:
+            check_name(line["name"])
+        except Refused:
+            raise Refused("format.corrupted", "name") from None
+        need(line["name"] > last, "order")
+        last = line["name"]
+    same([head["created"], [line.decode() for line in lines[1:-1]]], [case["created"], case["lines"]])
+
+
 def check_name(name: str) -> None:
     code = "archive.invalid_name"
     need(0 < len(name) <= 512 and max(map(len, name.split("/"))) <= 255, "length", code)
@@ -240,13 +266,30 @@ def redaction(case: Case) -> None:
         same(rpk.key_of(case["kind"], redacted).hex(), case["key"])
 
 
-def tiny(key: str) -> bytes:
-    return (VECTORS / "valid" / "archive" / "tiny" / key).read_bytes()
+def proofs(case: Case) -> None:
+    found = rpk_audit.check_proof(case["proof"].encode(), case["content_digest"])
+    same([found["seq"], found["leaf"]], [case.get("seq"), case.get("leaf")])
+    same(found["row"] and found["row"].hex(), case.get("row"))
+    same({role: payload.hex() for role, payload in found["payloads"].items()}, case.get("payloads"))
 
 
-def note(blob: tuple[int, bytes] | None) -> Case | None:
-    if blob is None:
-        return None
+def signatures(case: Case) -> None:
+    public = data(case, "public_key")
+    if "pae" in case:
+        envelope = json.loads(case["envelope"])
+        body = base64.b64decode(envelope["payload"])
+        same(rpk_audit.pae(envelope["payloadType"].encode(), body).hex(), case["pae"])
+        same(hashlib.sha256(public).hexdigest(), case["key_id"])
+    same(rpk_audit.state(case["envelope"].encode(), case["content"].encode(), public), case.get("state"))
+
+
+def object_of(archive: str, key: str) -> bytes:
+    return (VECTORS / "valid" / "archive" / archive / key).read_bytes()
+
+
+def note(blob: tuple[int, bytes] | str | None) -> Case | str | None:
+    if blob is None or isinstance(blob, str):
+        return blob
     encoding, raw = blob
     found: Case = {"digest": digest(raw).hex(), "size": len(raw), "encoding": encoding}
     return found if len(raw) > 200 else {**found, "bytes": raw.hex()}
@@ -257,18 +300,22 @@ def archive(case: Case) -> None:
     if "object" in case:
         damaged(case)
         return
-    for key in ("replaypack.json",):
-        rpk_archive.parse_document(tiny(key))
-    recording = rpk_archive.Recording(tiny, case["name"])
+    get = partial(object_of, case.get("archive", "tiny"))
+    rpk_archive.parse_document(get("replaypack.json"))
+    recording = rpk_archive.Recording(get, case["name"])
     same([recording.manifest[n] for n in ("digest", "content_digest")], [case["digest"], case["content_digest"]])
     for pack in recording.packs:
-        raw = tiny(f"packs/{pack[:2]}/{pack}.rpk")
+        raw = get(f"packs/{pack[:2]}/{pack}.rpk")
         same(digest(raw).hex(), pack)
         rpk.parse_pack(raw)
     wanted = {item["seq"]: item for item in case["some_records"]}
     leaves: list[bytes] = []
     counts: Counter[str] = Counter()
+    same([sorted(recording.purged), recording.withheld], [case.get("purged", []), case.get("withheld", [])])
     for row, inline, recipe in recording.records():
+        if not row:
+            leaves.append(recording.purged[len(leaves)])
+            continue
         fields = rpk.parse_row(row)
         leaves.append(rpk.leaf(row))
         counts[fields[1]] += 1
@@ -281,22 +328,29 @@ def archive(case: Case) -> None:
             [expected[n] for n in ("kind", "key", "scheme", "scope")],
         )
         same({role: note(blob) for role, blob in blobs.items()}, {role: expected[role] for role in blobs})
-        if fields[4] == "identity":
+        if fields[4] == "identity" and not recording.withheld:
             encoding, raw = blobs["identity"] or blobs["request"]
             identity = rpk.unpack(raw) if encoding == 1 else raw.decode() if encoding == 2 else raw
             same(recording.key_of(fields[1], identity).hex(), fields[3].hex())
     same(rpk.merkle(leaves).hex(), recording.manifest["content"]["merkle_root"])
-    same(dict(counts), recording.manifest["content"]["counts"])
+    told = recording.manifest["content"]["counts"]
+    same(counts.total() + len(recording.purged), sum(told.values()))
+    same([kind for kind, count in counts.items() if count > told.get(kind, 0)], [])
     same(len(leaves), case["records"])
     for lookup in case["lookups"]:
         key = recording.key_of(lookup["kind"], rpk.unpack(bytes.fromhex(lookup["identity_msgpack"])))
         row = recording.lookup(key, lookup["scope"], lookup["nth"])
-        same(None if row is None else row[0], lookup["seq"])
+        if isinstance(row, int):
+            same(row, lookup["purged"])
+        else:
+            same(None if row is None else row[0], lookup["seq"])
 
 
 def damaged(case: Case) -> None:
     def get(key: str) -> bytes:
-        raw = bytearray(tiny(key))
+        raw = bytearray(object_of(case.get("archive", "tiny"), key))
+        if key == case["object"] and "whole" in case:
+            return case["whole"].encode()  # type: ignore[no-any-return]
         if key == case["object"]:
             change = data(case, "replace") if "replace" in case else bytes([raw[case["at"]] ^ int(case["xor"], 16)])
             raw[case["at"] : case["at"] + len(change)] = change
@@ -322,12 +376,15 @@ FEATURES: dict[str, Callable[[Case], None]] = {
     "manifest": manifest,
     "match": match,
     "merkle": merkle,
+    "catalog": catalog,
     "names": names,
     "packs": packs,
+    "proofs": proofs,
     "recipes": recipes,
     "redaction": redaction,
     "record_frames": record_frames,
     "rows": rows,
+    "signatures": signatures,
     "tables": tables,
     "varints": varints,
 }

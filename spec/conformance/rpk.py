@@ -10,6 +10,7 @@ import itertools
 import json
 import re
 import struct
+from collections.abc import Collection
 from typing import Any
 
 import msgpack
@@ -241,8 +242,8 @@ def put_out(raw: bytes, flags: int) -> bytes:
 Recipes = list[list[tuple[int, int, int]]]
 
 
-def split_records(raw: bytes) -> list[tuple[bytes, bytes | None, Recipes]]:
-    """(whole row, inline response, resolved recipes) of each record of a frame."""
+def split_records(raw: bytes, purged: Collection[int] = ()) -> list[tuple[bytes, bytes | None, Recipes]]:
+    """(whole row, inline response, resolved recipes) of each record of a frame; no row of ``purged`` ones."""
     count, at = uvarint(raw, 0)
     need(0 < count <= min(MAX_FRAME_RECORDS, (len(raw) - at) // 12), "number of records")
     matrix = raw[at : at + 12 * count]
@@ -258,6 +259,10 @@ def split_records(raw: bytes) -> list[tuple[bytes, bytes | None, Recipes]]:
         row, recipes = raw[row_at : row_at + row_size], raw[recipes_at : recipes_at + recipes_size]
         inline = raw[inline_at : inline_at + mark - 1] if mark else None
         row_at, recipes_at, inline_at = row_at + row_size, recipes_at + recipes_size, inline_at + max(0, mark - 1)
+        if len(found) in purged:
+            need(not row and not recipes, "a purged record with a row, or recipes")
+            found.append((b"", inline, []))
+            continue
         if inline is not None:
             row += digest(inline)
         fields = parse_row(row)
@@ -277,10 +282,10 @@ def split_records(raw: bytes) -> list[tuple[bytes, bytes | None, Recipes]]:
 
 def parse_pack(data: bytes) -> dict[str, Any]:
     need(len(data) >= 24 + 8 + 32, "too short for a pack")
-    magic, size, name, version, flags, reserved = struct.unpack_from("<II8sHHI", data)
+    magic, size, name, version, flags, _level = struct.unpack_from("<II8sHHI", data)
     need((magic, size, name) == (SKIPPABLE, 16, b"RPKPACK\n"), "no pack")
     need(version <= 1, f"pack version {version}", "format.future_version")
-    need((version, flags, reserved) == (1, 0, 0), "pack header", "format.malformed_version")
+    need((version, flags) == (1, 0), "pack header", "format.malformed_version")
     length, raw_size, short, end = struct.unpack("<II16s8s", data[-32:])
     start = len(data) - 32 - length
     need(end == b"RPKEND1\n" and start >= 32 and raw_size <= 64 << 20, "trailer")

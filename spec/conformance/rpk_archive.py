@@ -36,7 +36,7 @@ CONTENT = (
 ).split()
 STORAGE = (
     "cause checkpoint claim created inlines literals merkle_edge pack_pages packs previous revision segments "
-    "tombstones withheld writer".split()
+    "source tombstones withheld writer".split()
 )
 CAUSES = "append checkpoint claim compact copy import migrate purge recover rekey replace seal".split()
 DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
@@ -56,18 +56,38 @@ def is_time(text: Any) -> bool:
     return 1 <= month <= 12 and 1 <= day <= DAYS[month - 1] and hour < 24 and minute < 60 and second < 60
 
 
-def parse_document(data: bytes) -> dict[str, Any]:
-    """Chapter 12: format and version, before anything else."""
+def parse_json(data: bytes) -> Any:
     try:
-        document = json.loads(data)
+        return json.loads(data)
     except (ValueError, RecursionError) as error:
         raise Refused("format.corrupted", f"JSON: {error}") from None
+
+
+def parse_document(data: bytes) -> dict[str, Any]:
+    """Chapter 12: format and version, before anything else."""
+    document = parse_json(data)
     need(isinstance(document, dict) and document.get("format") == "replaypack", "another format")
     version = document.get("version")
     need(type(version) is int, "version", "format.malformed_version")
     need(version <= 1, "version", "format.future_version")
     need(version == 1, "version", "format.unmigratable")
     return document  # type: ignore[no-any-return]
+
+
+def check_content(content: Any) -> None:
+    members(content, CONTENT)
+    need(hexdigits(content["id"], 16) and hexdigits(content["merkle_root"], 32), "id, Merkle root")
+    need(content["state"] in ("open", "sealed", "incomplete") and is_time(content["started"]), "state, start")
+    need(all(content[n] is None or hexdigits(content[n], 32) for n in ("extends", "derived_from")), "references")
+    need(isinstance(content["metadata"], dict) and isinstance(content["recorded_by"], str), "metadata")
+    check_policy(content["match"])
+    redaction = content["redaction"]
+    members(redaction, [*("name", "version"), *(["rules"] if "rules" in redaction else [])])
+    need("rules" not in redaction or redaction["name"].startswith("x-"), "rules of a policy that is not private")
+    need(isinstance(redaction.get("rules", {}), dict), "rules of redaction")
+    need(integer(content["records"], 0, 1 << 48) and isinstance(content["counts"], dict), "records")
+    need(all(integer(count, 1) for count in content["counts"].values()), "counts")
+    need(sum(content["counts"].values()) == content["records"], "counts")
 
 
 def parse_manifest(data: bytes) -> dict[str, Any]:
@@ -81,20 +101,8 @@ def parse_manifest(data: bytes) -> dict[str, Any]:
     need(not features, f"features {features}", "format.future_version")
     members(document, ["content", "features", "format", "storage", "version"])
     content, storage = document["content"], document["storage"]
-    members(content, CONTENT)
     members(storage, STORAGE)
-    need(hexdigits(content["id"], 16) and hexdigits(content["merkle_root"], 32), "id, Merkle root")
-    need(content["state"] in ("open", "sealed", "incomplete") and is_time(content["started"]), "state, start")
-    need(all(content[n] is None or hexdigits(content[n], 32) for n in ("extends", "derived_from")), "references")
-    need(isinstance(content["metadata"], dict) and isinstance(content["recorded_by"], str), "metadata")
-    check_policy(content["match"])
-    redaction = content["redaction"]
-    members(redaction, [*("name", "version"), *(["rules"] if "rules" in redaction else [])])
-    need("rules" not in redaction or redaction["name"].startswith("x-"), "rules of a policy that is not private")
-    need(isinstance(redaction.get("rules", {}), dict), "rules of redaction")
-    need(integer(content["records"], 0, 1 << 48) and isinstance(content["counts"], dict), "records")
-    need(all(integer(count, 1) for count in content["counts"].values()), "counts")
-    need(sum(content["counts"].values()) == content["records"], "counts")
+    check_content(content)
     need(storage["cause"] in CAUSES and storage["claim"] in (None, "create", "append", "replace"), "cause")
     need((storage["claim"] is not None) == (storage["cause"] in ("claim", "checkpoint")), "claim")
     need(integer(storage["revision"], 1, 10**8 - 1) and integer(storage["checkpoint"]), "numbers")
@@ -110,7 +118,12 @@ def parse_manifest(data: bytes) -> dict[str, Any]:
     need(all(hexdigits(node, 32) for node in storage["merkle_edge"]), "edge")
     edge = [bytes.fromhex(node) for node in storage["merkle_edge"]]
     need(root_of_edge(content["records"], edge).hex() == content["merkle_root"], "Merkle root")
-    need(storage["tombstones"] == [] and storage["withheld"] == [], "not defined")
+    purged = check_tombstones(storage["tombstones"], content["records"])
+    if storage["source"] is not None:
+        members(storage["source"], ["manifest", "policy"])
+        need(hexdigits(storage["source"]["manifest"], 32), "manifest copied from")
+        need(re.fullmatch(r"[a-z0-9-]{1,64}", str(storage["source"]["policy"])) is not None, "policy of a copy")
+    need(storage["withheld"] in ([], ["identity"], ["request"], ["identity", "request"]), "withheld")
     first = inlines = 0
     need(integer(storage["inlines"], 0, 1 << 47), "inlines")
     for segment in storage["segments"]:
@@ -121,7 +134,8 @@ def parse_manifest(data: bytes) -> dict[str, Any]:
         inlines = segment["inline_first"]
         limit = len(storage["packs"]) if not storage["pack_pages"] else 1 << 32
         need(all(integer(index, 0, limit - 1) for index in segment["packs"] or ()), "packs of a segment")
-        need(segment["keys"]["count"] == segment["count"], "keys")
+        gone = sum(first - segment["count"] <= seq < first for seq in purged)
+        need(segment["count"] - gone <= segment["keys"]["count"] <= segment["count"], "keys")
         need(segment["records"]["count"] <= segment["count"], "records")
         need(segment["blobs"]["count"] <= 3 * segment["count"], "blobs")
         for name, _, _ in TABLES.values():
@@ -133,6 +147,24 @@ def parse_manifest(data: bytes) -> dict[str, Any]:
         need(near is None or integer(near["length"], 1, 256 << 10), "near")
     need(first == content["records"], "segments do not hold all records")
     return {**document, "digest": own, "content_digest": digest(canonical(content).encode()).hex()}
+
+
+def check_tombstones(tombstones: list[Any], records: int) -> dict[int, bytes]:
+    """Leaves of purged records by sequence number."""
+    purged: dict[int, bytes] = {}
+    for tombstone in tombstones:
+        members(tombstone, ["reason", "records", "time"])
+        reason = tombstone["reason"]
+        need(is_time(tombstone["time"]) and isinstance(reason, str), "time, reason")
+        need(0 < len(reason.encode("utf-8", "surrogatepass")) <= 4096 and tombstone["records"], "reason, records")
+        last = -1
+        for item in tombstone["records"]:
+            need(isinstance(item, list) and len(item) == 2 and integer(item[0], last + 1, records - 1), "order")
+            need(hexdigits(item[1], 32) and item[0] not in purged, "leaf")
+            last = item[0]
+            purged[last] = bytes.fromhex(item[1])
+    need(len(purged) <= 65536, "too many")
+    return purged
 
 
 def check_page(page: Any) -> None:
@@ -164,6 +196,8 @@ class Recording:
         for page in storage["pack_pages"]:
             self.packs += [pack.hex() for pack, _ in struct.iter_unpack(">32sI", self.page(page))]
         self.segments = storage["segments"]
+        self.purged = {seq: bytes.fromhex(leaf) for stone in storage["tombstones"] for seq, leaf in stone["records"]}
+        self.withheld = storage["withheld"]
 
     def range(self, pack: str, offset: int, length: int) -> bytes:
         data = self.get(f"packs/{pack[:2]}/{pack}.rpk")[offset : offset + length]
@@ -204,14 +238,15 @@ class Recording:
             yield from page
 
     def records(self) -> Iterator[tuple[bytes, bytes | None, list[list[tuple[int, int, int]]]]]:
-        """(row, inline response, recipes) of all records, in order."""
+        """(row, inline response, recipes) of all records, in order; an empty row for a purged one."""
         for segment in self.segments:
             for entry in self.entries(segment, 2):
                 first, pack, offset, length, size, count, short = frame_entry(entry)
-                found = list(split_records(self.frame(segment, (pack, offset, length), size, short)))
+                raw = self.frame(segment, (pack, offset, length), size, short)
+                found = split_records(raw, [number for number in range(count) if first + number in self.purged])
                 need(len(found) == count, "records of a frame")
                 for number, (row, inline, recipes) in enumerate(found):
-                    need(parse_row(row)[0] == first + number, "order of records")
+                    need(first + number in self.purged or parse_row(row)[0] == first + number, "order of records")
                     yield row, inline, recipes
 
     def literals(self, offset: int, length: int) -> bytes:
@@ -243,6 +278,9 @@ class Recording:
         need(len(present) == len(recipes), "recipes")
         found: dict[str, Any] = {"request": None, "identity": None, "response": None}
         for role, recipe in zip(present, recipes, strict=True):
+            if role in self.withheld and roles[role][1]:
+                found[role] = "withheld"
+                continue
             found[role] = (roles[role][2], self.blob(roles[role], recipe))
         if inline is not None and fields[15]:
             found["response"] = (fields[15], inline)
@@ -251,17 +289,24 @@ class Recording:
     def key_of(self, kind: str, identity: Any) -> bytes:
         return key_of(self.manifest["content"]["match"], kind, identity)
 
-    def lookup(self, key: bytes, scope: str | None, nth: int) -> list[Any] | None:
-        """The row that answers: of the scope, or without one where the scope has none of this key."""
+    def lookup(self, key: bytes, scope: str | None, nth: int) -> list[Any] | int | None:
+        """The row that answers: of the scope, or without one where the scope has none of this key.
+
+        The sequence number of a purged record whose turn it is.
+        """
         for wanted in [scope, None] if scope is not None else [None]:
             disc = bytes(8) if wanted is None else digest(wanted.encode())[:8]
-            hits = []
+            hits: list[Any] = []
             for segment in self.segments:
                 for raw, short, count in self.pages(segment, 1):
                     entries, frames = parse_key_page(raw, count, short)
                     need(entries == sorted(entries), "order of a page")
                     for entry in entries:
                         if entry[:24] == key[:16] + disc:
+                            seq = int.from_bytes(entry[24:], "big")
+                            if seq in self.purged:
+                                hits.append(seq)
+                                continue
                             row = self.keyed(segment, entry, frames)
                             if row[3] == key and row[5] == wanted:
                                 hits.append(row)
@@ -273,7 +318,8 @@ class Recording:
         """The row that an entry of ``keys`` names, checked against it."""
         seq = int.from_bytes(entry[24:], "big")
         first, pack, offset, length, short = frame_of(seq, frames)
-        found = split_records(self.frame(segment, (pack, offset, length), None, short))
+        raw = self.frame(segment, (pack, offset, length), None, short)
+        found = split_records(raw, [other - first for other in self.purged if other >= first])
         need(seq - first < len(found), "a frame without the record")
         row = parse_row(found[seq - first][0])
         need(row[0] == seq and row[3][:16] == entry[:16], "record of another entry")

@@ -57,7 +57,10 @@ def _fixed() -> Iterator[None]:
         yield
 
 
-class _Times:
+FIXED = _fixed
+
+
+class Times:
     """Salts and times of records, by their number."""
 
     def __init__(self) -> None:
@@ -76,26 +79,26 @@ class _Times:
 WORDS = "a recording answers the calls of a run again without the model the tool or the network ".split()
 
 
-def _text(size: int, seed: str) -> str:
+def text(size: int, seed: str) -> str:
     return " ".join(WORDS[byte % len(WORDS)] for byte in noise(size // 5, seed))
 
 
-def _conversation(at: _Times, turns: int, seed: str) -> Iterator[dict[str, Any]]:
-    messages: list[dict[str, Any]] = [{"role": "system", "content": _text(4500, seed)}]
+def conversation(at: Times, turns: int, seed: str) -> Iterator[dict[str, Any]]:
+    messages: list[dict[str, Any]] = [{"role": "system", "content": text(4500, seed)}]
     for turn in range(turns):
-        messages.append({"role": "user", "content": _text(300, f"{seed} {turn}")})
-        answer = {"role": "assistant", "content": _text(200, f"{seed} answer {turn}")}
+        messages.append({"role": "user", "content": text(300, f"{seed} {turn}")})
+        answer = {"role": "assistant", "content": text(200, f"{seed} answer {turn}")}
         request = {"model": "m", "messages": list(messages), "temperature": 0.5}
         yield at(kind="model", name="m", identity=request, response=answer)
         messages.append(answer)
 
 
-def _first(at: _Times) -> Iterator[dict[str, Any]]:
+def _first(at: Times) -> Iterator[dict[str, Any]]:
     search = {"name": "search", "arguments": {"query": "x", "limit": 5}}
     yield at(kind="tool", name="search", identity=search, response="first answer")
     yield at(kind="tool", name="search", identity=search, response="second answer", scope="sample-1")
     yield at(kind="tool", name="search", identity=search, response={"hits": [1, 2.5, None, b"\x00\xff"]})
-    yield from _conversation(at, 3, "first")
+    yield from conversation(at, 3, "first")
     image = noise(3001, "image")
     data = {
         "std": base64.b64encode(image).decode(),
@@ -116,13 +119,13 @@ def _first(at: _Times) -> Iterator[dict[str, Any]]:
 
 
 def _fill(root: str) -> None:
-    archive, at = Archive(root), _Times()
+    archive, at = Archive(root), Times()
     options: dict[str, Any] = {"recorded_by": "spec 1", "flush_interval": None, "level": 6, "redact": None}
     with archive.recorder("first", metadata={"suite": "demo", "try": 1}, **options) as recorder:
         for call in _first(at):
             recorder.append(**call)
     live = archive.recorder("live", **options)
-    calls = list(_conversation(at, 5, "live"))
+    calls = list(conversation(at, 5, "live"))
     for number, call in enumerate(calls):
         live.append(**call)
         if number in (1, 4):
@@ -139,7 +142,7 @@ def _fill(root: str) -> None:
     except TimeoutError:
         pass
     with archive.recorder("second", base="first", **options) as recorder:
-        for call in _conversation(at, 4, "first"):
+        for call in conversation(at, 4, "first"):
             recorder.append(**call)
     with (
         mock.patch.object(publish, "INLINE_LIMIT", 100),
@@ -183,7 +186,7 @@ def build() -> tuple[dict[str, bytes], dict[str, Any]]:
     return objects, expected
 
 
-def _blob(record: Any, role: str) -> dict[str, Any] | None:
+def blob_note(record: Any, role: str) -> dict[str, Any] | None:
     row = record.row
     ref = row.response if role == "response" else getattr(row, role)
     if ref is None or ref.encoding == 0:
@@ -205,9 +208,9 @@ def _expected(archive: Archive) -> dict[str, Any]:
                 "key": record.key.hex(),
                 "scheme": record.key_scheme,
                 "scope": record.scope,
-                "request": _blob(record, "request"),
-                "identity": _blob(record, "identity"),
-                "response": _blob(record, "response"),
+                "request": blob_note(record, "request"),
+                "identity": blob_note(record, "identity"),
+                "response": blob_note(record, "response"),
             }
             for record in recording.records()
             if name != "many" or record.seq % 100 == 0
@@ -259,10 +262,13 @@ def _unique(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def files() -> dict[str, bytes]:
     """Files below the vectors' directory."""
-    objects, expected = build()
-    result = {f"{WHERE}/{key}": data for key, data in objects.items()}
-    text = json.dumps(expected, ensure_ascii=False, indent=1)
-    result["valid/archive/tiny.json"] = (text + "\n").encode()
+    return placed(WHERE, *build())
+
+
+def placed(where: str, objects: dict[str, bytes], expected: dict[str, Any]) -> dict[str, bytes]:
+    """The objects of an archive below the vectors' directory, and beside them what must be found."""
+    result = {f"{where}/{key}": data for key, data in objects.items()}
+    result[f"{where}.json"] = (json.dumps(expected, ensure_ascii=False, indent=1) + "\n").encode()
     return result
 
 

@@ -6,9 +6,11 @@ from typing import Any
 
 from build_valid import ID, WRITER, Vector, entry, row
 
+from replaypack.format.catalog import CatalogEntry, encode_catalog
 from replaypack.format.digests import digest
+from replaypack.format.frame import Compressor, decompress
 from replaypack.format.journal import JournalHead, encode_head, encode_record
-from replaypack.format.manifest import Content, Manifest, Match, PackRef, Redaction, encode_manifest, match_note
+from replaypack.format.manifest import Content, Manifest, Match, PackRef, Redaction, Source, encode_manifest, match_note
 from replaypack.format.manifest import Storage as StorageSection
 from replaypack.format.merkle import MerkleTree, leaf_hash
 from replaypack.format.names import latest_key, open_key, pack_key_of, parse_locator, revision_key
@@ -73,6 +75,7 @@ def empty_manifest(**changes: Any) -> Manifest:
         "merkle_edge": [],
         "tombstones": [],
         "withheld": [],
+        "source": None,
     }
     content |= {name: value for name, value in changes.items() if name in content}
     storage |= {name: value for name, value in changes.items() if name in storage}
@@ -97,6 +100,9 @@ def manifests() -> Vector:
         ),
         "a match policy": empty_manifest(
             match=match_note(MatchPolicy.of(["tool-call-ids", ignore("/**/trace", kinds=["tool"], names=["é"])]))
+        ),
+        "a copy": empty_manifest(
+            state="sealed", cause="copy", claim=None, source=Source(manifest=digest(b"m").hex(), policy="whole")
         ),
         "an incomplete one": empty_manifest(
             state="incomplete",
@@ -193,6 +199,45 @@ def names() -> Vector:
                 "nearly a device": "con1/nulls/com10",
                 "json inside": "json/a.json.gz",
             }.items()
+        ],
+    }
+
+
+def catalog_text() -> bytes:
+    """A catalog of two recordings, before it is compressed."""
+    return decompress(encode_catalog("2025-06-15T15:06:40Z", map(_cataloged, ("b/two", "a"))))
+
+
+def _cataloged(name: str) -> CatalogEntry:
+    return CatalogEntry(
+        name=name,
+        revision=2,
+        cause="seal",
+        state="sealed",
+        started="2025-06-15T15:06:40Z",
+        records=3,
+        counts={"model": 1, "tool": 2},
+        bytes=467,
+        content=digest(b"content").hex(),
+        manifest=digest(b"manifest").hex(),
+        recorded_by="spec 1",
+    )
+
+
+def catalogs() -> Vector:
+    text = catalog_text()
+    strange = text.replace(b'"bytes":467,', b'"a new one":[1],"bytes":467,')
+    empty = decompress(encode_catalog("2025-06-15T15:06:40Z", []))
+    return {
+        "about": "Catalogs: the object, and the lines behind its head.",
+        "cases": [
+            {
+                "name": name,
+                "catalog": Compressor(3)(raw).hex(),
+                "created": "2025-06-15T15:06:40Z",
+                "lines": raw.decode().split("\n")[1:-1],
+            }
+            for name, raw in (("two recordings", text), ("none", empty), ("a member not known", strange))
         ],
     }
 

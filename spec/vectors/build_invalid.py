@@ -6,10 +6,12 @@ import base64
 import struct
 from typing import Any
 
+import build_audit
 import build_match
+import build_partial
 import msgspec
 from build_archive import DROP, build, manifest_with
-from build_documents import empty_manifest, journal_bytes
+from build_documents import catalog_text, empty_manifest, journal_bytes
 from build_valid import ORIGIN, Vector, entry, record_frame, row, tiny_pack
 
 from replaypack.format.digests import digest, short_digest
@@ -207,8 +209,8 @@ def packs() -> Vector:
         frames_[number] = msgspec.structs.replace(frames_[number], **fields)
         return _pack_of(Toc(frames_, toc.origins, toc.external), data)
 
-    def header(version: int, flags: int = 0, reserved: int = 0) -> bytes:
-        return HEADER[:16] + struct.pack("<HHI", version, flags, reserved)
+    def header(version: int, flags: int = 0) -> bytes:
+        return HEADER[:16] + struct.pack("<HHI", version, flags, 0)
 
     items = {
         "nothing": b"",
@@ -247,7 +249,6 @@ def packs() -> Vector:
         {
             "version 0": _pack_of(toc, data, header=header(0)),
             "flags that are not defined": _pack_of(toc, data, header=header(1, 1)),
-            "reserved bytes": _pack_of(toc, data, header=header(1, 0, 1)),
         },
         "format.malformed_version",
     )
@@ -371,6 +372,13 @@ def manifests() -> Vector:
             changed("a digest in capitals", content__merkle_root=digest(b"").hex().upper()),
             changed("a month 13", content__started="2025-13-01T00:00:00Z"),
             changed("a time with an offset", content__started="2025-06-15T00:00:00+02:00"),
+            changed("no member for what it was copied from", storage__source=DROP),
+            changed("copied from no digest", storage__source={"manifest": "0", "policy": "whole"}),
+            changed("copied by a policy with another character", storage__source={"manifest": "0" * 64, "policy": "A"}),
+            changed(
+                "copied from a source with another member",
+                storage__source={"manifest": "0" * 64, "policy": "a", "url": "x"},
+            ),
             changed("revision 0", storage__revision=0),
             changed("a revision of nine digits", storage__revision=10**8),
             changed("literals beyond their half of the address space", storage__literals=(1 << 47) + 1),
@@ -385,7 +393,7 @@ def manifests() -> Vector:
             changed("another Merkle root", content__merkle_root="0" * 64),
             changed("a pack without a size", storage__packs=[["0" * 64, 0]]),
             changed("packs here and in pages", storage__packs=[["0" * 64, 9]], storage__pack_pages=[page]),
-            changed("tombstones", storage__tombstones=[{}]),
+            *_not_there(first),
             changed("a segment of a pack that is not there", base=first, storage__segments__0__packs=[1]),
             changed("a segment of pack -1", base=first, storage__segments__0__packs=[-1]),
             changed("a segment that begins elsewhere", base=first, storage__segments__0__first=1),
@@ -399,6 +407,39 @@ def manifests() -> Vector:
             {**changed("a root cut off", base=first, **{f"{table}__root": short}), "roots": True},
         ],
     }
+
+
+def _not_there(sound: bytes) -> list[dict[str, Any]]:
+    """Tombstones, and what is withheld, that are not what they should be."""
+    leaf = "0" * 64
+    stone = {"time": "2025-06-16T00:00:00Z", "reason": "asked", "records": [[1, leaf]]}
+    keys = "storage__segments__0__keys__count"
+    items: dict[str, dict[str, Any]] = {
+        "a tombstone without members": {"storage__tombstones": [{}]},
+        "a tombstone with another member": {"storage__tombstones": [{**stone, "more": 1}]},
+        "a tombstone without a reason": {"storage__tombstones": [{**stone, "reason": ""}]},
+        "a reason of 4097 bytes": {"storage__tombstones": [{**stone, "reason": "r" * 4097}]},
+        "a tombstone of a time that is none": {"storage__tombstones": [{**stone, "time": "yesterday"}]},
+        "a tombstone of no records": {"storage__tombstones": [{**stone, "records": []}]},
+        "a tombstone of a record beyond the last": {"storage__tombstones": [{**stone, "records": [[10, leaf]]}]},
+        "a tombstone of record -1": {"storage__tombstones": [{**stone, "records": [[-1, leaf]]}]},
+        "a tombstone with a short leaf": {"storage__tombstones": [{**stone, "records": [[1, leaf[:-1]]]}]},
+        "a tombstone without leaves": {"storage__tombstones": [{**stone, "records": [[1]]}]},
+        "records of a tombstone out of order": {
+            "storage__tombstones": [{**stone, "records": [[2, leaf], [1, leaf]]}],
+        },
+        "a record with two tombstones": {"storage__tombstones": [stone, stone]},
+        "a key less than purged records allow": {"storage__tombstones": [stone], keys: 8},
+        "a key more than records, with a tombstone": {"storage__tombstones": [stone], keys: 11},
+        "withheld responses": {"storage__withheld": ["response"]},
+        "withheld roles out of order": {"storage__withheld": ["request", "identity"]},
+        "a role withheld twice": {"storage__withheld": ["request", "request"]},
+        "withheld as text": {"storage__withheld": "request"},
+    }
+    return [
+        {"name": name, "manifest": manifest_with(sound, **changes).decode(), "error": CORRUPTED}
+        for name, changes in items.items()
+    ]
 
 
 def markers() -> Vector:
@@ -447,6 +488,31 @@ def journals() -> Vector:
     cases += _cases("journal", {"version 2": version(2)}, "format.future_version")
     cases += _cases("journal", {"version 0": version(0)}, "format.unmigratable")
     return {"about": "Journals that must be refused, as opposed to those that were merely cut off.", "cases": cases}
+
+
+def catalogs() -> Vector:
+    text = catalog_text()
+    head, first, second, _ = text.split(b"\n")
+    items = {
+        "no frame": text,
+        "nothing": b"\n",
+        "no head": first + b"\n",
+        "another format": text.replace(b'"replaypack-catalog"', b'"replaypack"'),
+        "fewer lines than the head says": b"\n".join([head, first, b""]),
+        "more lines than the head says": b"\n".join([head, first, second, second.replace(b"b/", b"c/"), b""]),
+        "not in order": b"\n".join([head, second, first, b""]),
+        "one name twice": b"\n".join([head, first, first, b""]),
+        "a name that leaves the archive": text.replace(b'"a"', b'"../a"'),
+        "a line that is no object": b"\n".join([head, first, b"[]", b""]),
+        "a member missing": text.replace(b'"revision":2,', b""),
+        "a member of another type": text.replace(b'"revision":2,', b'"revision":"2",'),
+        "no end of the last line": text[:-1],
+    }
+    framed = {name: raw if name == "no frame" else Compressor(3)(raw) for name, raw in items.items()}
+    cases = _cases("catalog", framed)
+    later = Compressor(3)(text.replace(b'"version":1', b'"version":2'))
+    cases += _cases("catalog", {"version 2": later}, "format.future_version")
+    return {"about": "Catalogs that must be refused.", "cases": cases}
 
 
 def names() -> Vector:
@@ -508,11 +574,37 @@ def archive() -> Vector:
             "error": CORRUPTED,
         }
     )
+    cases += _partial()
     return {
-        "about": "Changes to the archive `tiny`, and what then must fail: opening, reading all records, all requests, "
-        "all lookups, or the tables of contents of the recording's packs.",
+        "about": "Changes to the archives `tiny` and `partial`, and what then must fail: opening, reading all records, "
+        "all requests, all lookups, or the tables of contents of the recording's packs.",
         "cases": cases,
     }
+
+
+def _partial() -> list[dict[str, Any]]:
+    """Manifests that say something else of what is missing than the packs do."""
+    objects, _ = build_partial.build()
+    latest = "recordings/purged/latest.json"
+    stones = msgspec.json.decode(objects[latest])["storage"]["tombstones"]
+    kept = [[0, "0" * 64], *stones[0]["records"][1:]]
+    items: list[tuple[str, dict[str, Any]]] = [
+        # Of 1 the key has other records, so that its entry is still there.
+        ("a purged record without its tombstone", {"storage__tombstones__0__records": stones[0]["records"][1:]}),
+        ("a tombstone of a record that is there", {"storage__tombstones__0__records": kept}),
+    ]
+    return [
+        {
+            "name": name,
+            "archive": "partial",
+            "recording": "purged",
+            "object": latest,
+            "whole": manifest_with(objects[latest], **changes).decode(),
+            "read": "records",
+            "error": CORRUPTED,
+        }
+        for name, changes in items
+    ]
 
 
 def _same_length(pack: bytes, info: FrameInfo) -> bytes:
@@ -559,7 +651,10 @@ def vectors() -> dict[str, Vector]:
         "match/policies": build_match.refused_policies(),
         "match/patterns": build_match.refused_patterns(),
         "journal/journals": journals(),
+        "catalog/catalogs": catalogs(),
         "names/names": names(),
         "names/locators": locators(),
         "archive/archive": archive(),
+        "proofs/proofs": build_audit.refused_proofs(),
+        "signatures/signatures": build_audit.refused_signatures(),
     }

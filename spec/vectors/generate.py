@@ -11,14 +11,16 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-for entry in (ROOT / "src", Path(__file__).parent):
+for entry in (ROOT / "src", Path(__file__).parent, ROOT / "spec" / "conformance"):
     if str(entry) not in sys.path:
         sys.path.insert(0, str(entry))
 
 import build_archive  # noqa: E402
+import build_audit  # noqa: E402
 import build_documents  # noqa: E402
 import build_invalid  # noqa: E402
 import build_match  # noqa: E402
+import build_partial  # noqa: E402
 import build_redaction  # noqa: E402
 import build_valid  # noqa: E402
 
@@ -46,11 +48,14 @@ def valid() -> dict[str, dict[str, object]]:
         "packs/packs": build_valid.packs(),
         "tables/tables": build_valid.tables(),
         "merkle/merkle": build_documents.merkle(),
+        "proofs/proofs": build_audit.proofs(),
+        "signatures/signatures": build_audit.signatures(),
         "manifest/manifests": build_documents.manifests(),
         "manifest/markers": build_documents.markers(),
         "match/policies": build_match.policies(),
         "match/patterns": build_match.patterns(),
         "journal/journals": build_documents.journals(),
+        "catalog/catalogs": build_documents.catalogs(),
         "names/names": build_documents.names(),
         "names/locators": build_documents.locators(),
         "redaction/keys": build_redaction.keys(),
@@ -66,8 +71,8 @@ def generate() -> dict[str, bytes]:
         for path, vector in vectors.items():
             feature = path.split("/")[0]
             files[f"{validity}/{path}.json"] = render({"feature": feature, **vector})
-    for path, data in build_archive.files().items():
-        files[path] = data
+    files |= build_archive.files()
+    files |= build_archive.placed(build_partial.WHERE, *build_partial.build())
     return files
 
 

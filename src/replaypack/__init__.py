@@ -4,6 +4,8 @@ from __future__ import annotations
 
 __version__ = "0.1.0"
 
+from typing import TYPE_CHECKING, Any
+
 from .archive import Archive, aopen, open
 from .canonical import canonical_json, key_digest
 from .errors import (
@@ -23,6 +25,9 @@ from .replay.keyed import ProjectionReport, ReplayEntry, ReplayKey, ReplayStore,
 from .replay.modes import BoundaryKind, ReplayFallback, ReplayMode
 from .replay.session import ReplaySession
 from .values import ABSENT
+
+if TYPE_CHECKING:
+    from .audit.diff import assert_same, diff
 
 __all__ = [
     "ABSENT",
@@ -50,10 +55,22 @@ __all__ = [
     "__version__",
     "acall",
     "aopen",
+    "assert_same",
     "call",
     "canonical_json",
     "current_session",
+    "diff",
     "key_digest",
     "open",
     "tool",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # What a program that records or replays does not need is imported when it is asked for.
+    if name in ("assert_same", "diff"):
+        from .audit import assert_same, diff
+
+        globals().update(assert_same=assert_same, diff=diff)
+        return globals()[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

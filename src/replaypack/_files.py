@@ -28,7 +28,7 @@ def live_directory(url: str) -> Path:
 
 @contextlib.contextmanager
 def atomic_file(path: str | os.PathLike[str], *, overwrite: bool) -> Iterator[IO[bytes]]:
-    """A file to write that appears under ``path`` when the block ends, whole, and not at all where it fails.
+    """A file to write (and read) that appears under ``path`` when the block ends, whole, and not at all where it fails.
 
     A link stays one: what it points to is replaced; a directory, device or pipe never is. Raises `OSError`;
     `FileExistsError` where there is a file, unless ``overwrite``.
@@ -37,9 +37,9 @@ def atomic_file(path: str | os.PathLike[str], *, overwrite: bool) -> Iterator[IO
     if target.exists() and not target.is_file():
         raise OSError(errno.EINVAL, "it is not a file, and a directory, device or pipe is not replaced", str(path))
     temporary = target.with_name(f".{target.name[:40]}.{secrets.token_hex(6)}.part")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
     try:
-        with os.fdopen(descriptor, "wb") as file:
+        with os.fdopen(descriptor, "w+b") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

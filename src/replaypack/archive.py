@@ -17,6 +17,7 @@ from ._read.cache import Cache
 from ._read.index import Index
 from ._read.manifests import Manifests
 from ._read.packs import PackReader
+from ._read.renewal import renewed
 from ._threads import in_thread
 from ._write.base import Seed, seed_from
 from ._write.claim import claim, refuse_case_twin, refuse_claimed
@@ -28,6 +29,7 @@ from .errors import (
     ObjectMissingError,
     RecordingExistsError,
     UsageError,
+    WithheldError,
 )
 from .format.digests import digest
 from .format.manifest import (
@@ -54,7 +56,7 @@ from .recover import finish_leftover
 from .storage import Storage, open_storage
 
 if TYPE_CHECKING:
-    from .audit import Fault, Level
+    from .audit import Copied, Fault, Level
     from .audit._faults import Report
     from .replay.modes import ReplayMode
     from .replay.session import ReplaySession
@@ -144,11 +146,17 @@ class Archive:
         refresh: Callable[[], Manifest] | None = None
         if revision is None:
             refresh = lambda: self.manifests.find(name, None, fresh=True)  # noqa: E731
+
+        def renewal(old: Manifest, error: ObjectMissingError) -> Manifest:
+            return renewed(self.manifests, name, old, error, grows=revision is None and expect_digest is None)
+
         return Recording(
             self.storage,
             name,
             manifest,
             refresh=refresh,
+            # Who asks for a manifest by its digest gets no other.
+            renewal=renewal if expect_manifest is None else None,
             cache_bytes=cache_bytes,
             match=policy,
             secrets=secrets,
@@ -159,7 +167,11 @@ class Archive:
         return await in_thread(self.open, name, revision, **options)
 
     def recordings(self, prefix: str = "") -> Iterator[str]:
-        """Yield the names of the recordings, sorted; needs a listing (not over http)."""
+        """Yield the names of the recordings, sorted.
+
+        Where the store has no listing (http) or permits none, they are those of the archive's catalog, with a warning.
+        Raises `StorageError` where there is none either.
+        """
         yield from self.manifests.names(prefix)
 
     def revisions(self, name: str) -> Iterator[Manifest]:
@@ -230,7 +242,8 @@ class Archive:
         What a recorder that died left of this name is finished first (``append``, ``replace``), or reported
         (``error``).
 
-        Raises `RecordingExistsError`, `ConflictError`, `StorageError`, `InvalidNameError`.
+        Raises `RecordingExistsError`, `ConflictError`, `StorageError`, `InvalidNameError`, `WithheldError` (an append
+        to a copy whose requests were left out).
         """
         if if_exists not in ("error", "append", "replace"):
             raise UsageError(f"if_exists={if_exists!r} is not 'error', 'append' or 'replace'")
@@ -265,6 +278,7 @@ class Archive:
         base_manifest = old if mode == "append" else None
         if base_manifest is not None:
             _refuse_other_match(match, base_manifest, f"{self.url}#{name}")
+            _refuse_withheld(base_manifest, f"{self.url}#{name}")
         redaction = _policy(redact, base_manifest, name)
         known = known_secrets(secrets, secrets_from_env)
         redactor = Redactor.of(redaction, known)
@@ -304,8 +318,9 @@ class Archive:
             seed=seed,
             redactor=redactor,
         )
+        reused = {external.pack.digest: external.pack for external in seed.external}
         try:
-            publisher.previous = claim(publisher, newest).digest
+            publisher.previous = claim(publisher, newest, list(reused.values())).digest
         except BaseException:
             recorder._abandon()
             raise
@@ -386,6 +401,29 @@ class Archive:
             names = [names]
         return verify_archive(self, names, level=level, revisions=revisions, progress=progress)
 
+    def copy_to(
+        self,
+        to: str | os.PathLike[str] | Archive,
+        names: str | Iterable[str] | None = None,
+        *,
+        storage_options: Mapping[str, Any] | None = None,
+        if_exists: Literal["error", "replace"] = "error",
+        responses_only: bool = False,
+        progress: Report | None = None,
+    ) -> Copied:
+        """Copy the recordings named (all by default; patterns may be given) to another archive.
+
+        Only what is missing travels, and nothing of other recordings does. ``storage_options`` are those of the
+        destination's filesystem. See `replaypack.audit.copy` for the rest, and for what is raised.
+        """
+        from .audit import copy
+
+        options: Any = {"if_exists": if_exists, "responses_only": responses_only, "progress": progress}
+        if isinstance(to, Archive):
+            return copy(self, to, names, **options)
+        with Archive(to, storage_options) as target:
+            return copy(self, target, names, **options)
+
     def delete(self, name: str) -> None:
         """Remove a recording, all of its revisions. Its packs stay until they are collected.
 
@@ -423,6 +461,18 @@ def _refuse_other_match(match: MatchSpec, base: Manifest, where: str) -> None:
         raise UsageError(
             f"{where} has keys of match policy {base.match}; those of an append cannot be of {MatchPolicy.of(match)}",
             hint="leave match out, or compute all keys anew first: replaypack rekey",
+        )
+
+
+def _refuse_withheld(base: Manifest, where: str) -> None:
+    """Raise `WithheldError` for an append to a copy without its requests: part of it would have them."""
+    for role in base.storage.withheld:
+        raise WithheldError(
+            f"nothing can be appended to {where}: it is a copy in which each {role} is withheld",
+            recording=where,
+            seq=None,
+            role=role,
+            hint="append to the recording that it was copied from, or record under another name",
         )
 
 

@@ -26,7 +26,9 @@ __all__ = [
     "ObjectMissingError",
     "ObjectTooShortError",
     "ProjectionError",
+    "ProofError",
     "PublishError",
+    "PurgedError",
     "ReadOnlyStorageError",
     "RecorderClosedError",
     "RecordingExistsError",
@@ -48,6 +50,7 @@ __all__ = [
     "StorageUnavailableError",
     "ValueEncodingError",
     "WeakGuaranteeWarning",
+    "WithheldError",
     "ReplaypackWarning",
 ]
 
@@ -258,6 +261,51 @@ class PublishError(ArchiveError, OSError):
         self.journal = journal
 
 
+class PurgedError(ArchiveError, LookupError):
+    """The record was purged: what it said is gone from the archive, on purpose.
+
+    ``recording`` is its locator, ``seq`` the record's number; ``reason`` and ``time`` (RFC 3339) are those of its
+    tombstone. ``scope`` is the scope that a lookup found it in.
+    """
+
+    code = "record.purged"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        recording: str,
+        seq: int,
+        reason: str,
+        time: str,
+        scope: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.recording = recording
+        self.seq = seq
+        self.reason = reason
+        self.time = time
+        self.scope = scope
+
+
+class WithheldError(ArchiveError, LookupError):
+    """The payload is not in this copy of the recording: whoever made the copy left it out.
+
+    ``recording`` is its locator; ``seq`` the record's number, or None where it is about all; ``role`` (``request`` or
+    ``identity``) says what is not there.
+    """
+
+    code = "record.withheld"
+    default_hint = "what is withheld is in the archive that the copy was made of"
+
+    def __init__(self, message: str, *, recording: str, seq: int | None, role: str, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.recording = recording
+        self.seq = seq
+        self.role = role
+
+
 class JournalError(ArchiveError, OSError):
     """The local journal could not be written or read."""
 
@@ -269,8 +317,9 @@ class ReplayMismatch(ReplaypackError, LookupError):
 
     ``kind``, ``name`` and ``scope`` are those of the call, ``key`` (64 hex digits) is what it was looked up by.
     ``recorded`` is how many records could have answered it, ``asked`` how often it was asked, this time included.
-    ``reason``: ``missing`` (never recorded), ``exhausted`` (all of them are played) or ``unanswerable`` (it was
-    recorded, but interrupted or truncated). ``explanation`` shows the nearest recorded requests, or is None.
+    ``reason``: ``missing`` (never recorded), ``exhausted`` (all of them are played), ``unanswerable`` (it was
+    recorded, but interrupted or truncated) or ``purged`` (the record whose turn it is was purged). ``explanation``
+    shows the nearest recorded requests, or is None.
     """
 
     code = "replay.mismatch"
@@ -285,7 +334,7 @@ class ReplayMismatch(ReplaypackError, LookupError):
         scope: str | None = None,
         recorded: int = 0,
         asked: int = 1,
-        reason: Literal["missing", "exhausted", "unanswerable"] = "missing",
+        reason: Literal["missing", "exhausted", "unanswerable", "purged"] = "missing",
         explanation: object | None = None,
         hint: str | None = None,
     ) -> None:
@@ -416,6 +465,12 @@ class ProjectionError(ReplaypackError, ValueError):
     def __init__(self, message: str, *, report: object = None, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
         self.report = report
+
+
+class ProofError(ReplaypackError, ValueError):
+    """An inclusion proof that is well formed and does not prove what it should: another digest, row or payload."""
+
+    code = "proof.invalid"
 
 
 class ReplaypackWarning(UserWarning):

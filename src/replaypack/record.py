@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from ._read.ahead import UNREAD
-from ._read.blobs import read_blob, recipe_of
-from ._read.index import Found
-from .errors import UsageError
+from ._read.blobs import is_withheld, read_blob, recipe_of
+from ._read.index import Found, Index
+from .errors import FormatError, ObjectMissingError, UsageError
 from .format.recipe import Range
 from .format.record_frame import RecordFrame
 from .format.row import FLAGS, STATUSES, Row
@@ -27,11 +27,12 @@ _T = TypeVar("_T")
 class Record:
     """One recorded call. ``response`` was loaded by `Recording.lookup`; ``request`` is read when touched."""
 
-    __slots__ = ("_found", "_identity", "_recording", "_request", "_response", "_row")
+    __slots__ = ("_identity", "_place", "_recording", "_request", "_response", "_row")
 
-    def __init__(self, recording: Recording, found: Found, response: Any = UNREAD) -> None:
+    def __init__(self, recording: Recording, found: Found, index: Index, response: Any = UNREAD) -> None:
         self._recording = recording
-        self._found = found
+        #: Recipes refer to the tables that they were read with: the two are exchanged together.
+        self._place = (index, found)
         self._row = found.row
         self._request: Any = UNREAD
         self._identity: Any = UNREAD
@@ -40,6 +41,10 @@ class Record:
     def __repr__(self) -> str:
         name = f" {self._row.name!r}" if self._row.name is not None else ""
         return f"<Record {self.seq}: {self.kind}{name}, {self.status}, key {self.key.hex()[:12]}…>"
+
+    @property
+    def _found(self) -> Found:
+        return self._place[1]
 
     @property
     def seq(self) -> int:
@@ -106,7 +111,7 @@ class Record:
     @property
     def row(self) -> Row:
         """The row as it is stored and hashed: digests, sizes and encodings of the payloads."""
-        return self._whole().row
+        return self._whole()[1].row
 
     @property
     def head(self) -> Row:
@@ -116,16 +121,13 @@ class Record:
     @property
     def row_bytes(self) -> bytes:
         """The bytes of the row, of which its Merkle leaf is made."""
-        return self._whole().row_bytes
+        return self._whole()[1].row_bytes
 
-    def _whole(self) -> Found:
-        """What was found, with the digest of its response, which nobody needs for the answer to a call."""
-        if not self._found.row_bytes:
-            frame, number = self._found.frame, self._found.number
-            assert isinstance(frame, RecordFrame)
-            self._found = Found(*frame.record(number), frame, number)
-            self._row = self._found.row
-        return self._found
+    @property
+    def withheld(self) -> frozenset[str]:
+        """``request``, ``identity``: payloads that it has, and that are not in this copy of the recording."""
+        index = self._place[0]
+        return frozenset(role for role in index.withheld if is_withheld(index, self._row, role))
 
     @property
     def response(self) -> Any:
@@ -133,7 +135,7 @@ class Record:
         if self._response is UNREAD:
             row = self._row
             encoding = row.response_encoding
-            inline = self._found.inline
+            inline = self._place[1].inline
             if encoding == 0:
                 self._response = ABSENT
             else:
@@ -142,7 +144,10 @@ class Record:
 
     @property
     def request(self) -> Any:
-        """What was sent; `ABSENT` where it was not recorded. Takes up to two more rounds of requests."""
+        """What was sent; `ABSENT` where it was not recorded. Takes up to two more rounds of requests.
+
+        Raises `WithheldError` where it is not in this copy.
+        """
         if self._request is UNREAD:
             ref = self._row.request
             self._request = ABSENT if ref is None else decode_payload(ref.encoding, self.blob_bytes("request"))
@@ -150,7 +155,10 @@ class Record:
 
     @property
     def identity(self) -> Any:
-        """What the key was made of; the request where it is the same; `ABSENT` for an ``opaque`` key."""
+        """What the key was made of; the request where it is the same; `ABSENT` for an ``opaque`` key.
+
+        Raises `WithheldError` where it is not in this copy.
+        """
         if self._row.identity is None:
             return self.request if self._row.scheme != "opaque" else ABSENT
         if self._identity is UNREAD:
@@ -181,9 +189,38 @@ class Record:
         return self.blob_bytes("response")
 
     def blob_bytes(self, role: str) -> bytes:
-        """The bytes of the ``request``, ``identity`` or ``response`` blob, checked against its digest."""
-        return read_blob(self._recording.index, self._whole(), role, limit=self._recording.blob_limit)
+        """The bytes of the ``request``, ``identity`` or ``response`` blob, checked against its digest.
+
+        Raises `WithheldError` where they are not in this copy.
+        """
+        index, found = self._whole()
+        limit = self._recording.blob_limit
+        try:
+            return read_blob(index, found, role, limit=limit)
+        except ObjectMissingError as error:
+            self._recording._renew(index, error)
+        return read_blob(*self._current(), role, limit=limit)
 
     def recipe(self, role: str) -> list[Range]:
         """The ranges of the recording's literals that make a blob, where it does not stand behind the row."""
-        return recipe_of(self._recording.index, self._whole(), role)
+        return recipe_of(*self._place, role)
+
+    def _whole(self) -> tuple[Index, Found]:
+        """Where it lies, with the digest of its response, which nobody needs for the answer to a call."""
+        index, found = self._place
+        if not found.row_bytes:
+            frame, number = found.frame, found.number
+            assert isinstance(frame, RecordFrame)
+            found = Found(*frame.record(number), frame, number)
+            self._place = index, found
+            self._row = found.row
+        return index, found
+
+    def _current(self) -> tuple[Index, Found]:
+        """Where it lies by the tables that the recording has now."""
+        if self._place[0] is not self._recording._index:
+            place = self._recording.record(self.seq)._place
+            if place[1].row_bytes != self.row_bytes:
+                raise FormatError(f"record {self.seq} is another one than it was", where=self._recording.locator)
+            self._place = place
+        return self._whole()

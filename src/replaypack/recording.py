@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import functools
+import threading
 import time as _time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from ._arguments import check_number, check_text, check_type, names_of
 from ._read import ladder
 from ._read.ahead import Ahead
 from ._read.around import frames_around, read_literals
-from ._read.blobs import blob_ref
+from ._read.blobs import blob_ref, is_withheld
 from ._read.cache import Cache
 from ._read.index import Found, Index
 from ._read.packs import Frame, PackReader
 from ._read.rekeyed import Override
+from ._read.renewal import Renewal
 from ._read.sequence import found_in, in_order
 from ._threads import in_thread
 from .canonical import opaque_key
-from .errors import ConflictError, FormatError, UsageError
-from .format.manifest import NEAR_LIMIT, Manifest, Redaction, redaction_policy
+from .errors import ConflictError, FormatError, ObjectMissingError, PurgedError, UsageError, WithheldError
+from .format.manifest import NEAR_LIMIT, Manifest, Redaction, Tombstone, redaction_policy
+from .format.merkle import leaf_hash
 from .format.recipe import BLOB_LIMIT, Range
 from .format.record_frame import RecordFrame
 from .format.row import STATUSES, Row, discriminator
@@ -34,11 +38,31 @@ from .values import ABSENT
 
 __all__ = ["Record", "Recording"]
 
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
 #: What a look at several payloads reads: literal frames, their raw bytes, bytes of one payload, of all but the first.
 _LOOK_FRAMES = 16
 _LOOK_RAW = 20 << 20
 _LOOK_BLOB = 16 << 20
 _LOOK_ALL = 8 << 20
+
+
+def _renewing(
+    method: Callable[Concatenate[Recording, _P], _T],
+) -> Callable[Concatenate[Recording, _P], _T]:
+    """Where a pack was collected since the recording was opened, do it again with the packs that hold it now."""
+
+    @functools.wraps(method)
+    def again(self: Recording, /, *arguments: _P.args, **options: _P.kwargs) -> _T:
+        index = self._index
+        try:
+            return method(self, *arguments, **options)
+        except ObjectMissingError as error:
+            self._renew(index, error)
+        return method(self, *arguments, **options)
+
+    return again
 
 
 class Recording:
@@ -51,6 +75,7 @@ class Recording:
         manifest: Manifest,
         *,
         refresh: Callable[[], Manifest] | None = None,
+        renewal: Renewal | None = None,
         cache_bytes: int = 64 << 20,
         match: MatchPolicy | None = None,
         secrets: Iterable[str | bytes] = (),
@@ -60,6 +85,8 @@ class Recording:
         self._storage = storage
         self._name = name
         self._refresh = refresh
+        self._renewal = renewal
+        self._renewing = threading.Lock()
         # A page is asked for far more often than a frame: frames have the room that pages leave.
         self._pages = Cache(cache_bytes // 2)
         self._stored = Cache(cache_bytes // 8)
@@ -68,12 +95,16 @@ class Recording:
         #: Whether `close` releases the storage too, as where a locator was opened.
         self.owns_storage = False
         self._manifest = manifest
-        self._index = Index(manifest, self._reader, self._cache, self._pages, self._stored)
+        self._index = self._index_of(manifest)
         self._near_read = False
         self._override = Override(self, match) if match is not None and match != manifest.match else None
         #: A larger payload (bytes) is read only where it is in proportion to the compressed bytes that it is made of:
         #: an archive is not trusted to fill the memory. Payloads of hundreds of megabytes of zeros need more.
         self.blob_limit = BLOB_LIMIT
+
+    def _index_of(self, manifest: Manifest) -> Index:
+        where = f"{self._storage.url}#{self._name}@{manifest.storage.revision}"
+        return Index(manifest, self._reader, self._cache, self._pages, self._stored, where=where)
 
     def __repr__(self) -> str:
         content = self._manifest.content
@@ -123,8 +154,28 @@ class Recording:
 
     @property
     def index(self) -> Index:
-        """The tables and frames behind the records, for what checks or writes them; no stable interface."""
-        return self._index
+        """The tables and frames behind the records, for what checks or writes them; no stable interface.
+
+        Whoever has looked at them relies on their packs: these are not exchanged for others from then on.
+        """
+        with self._renewing:
+            self._renewal = None
+            return self._index
+
+    def _renew(self, index: Index, error: ObjectMissingError) -> None:
+        """After a pack that ``index`` names was missing: go on with the tables of a newer revision of this content.
+
+        Raises ``error``, or one that says more, where there is none.
+        """
+        with self._renewing:
+            if self._index is not index:
+                return  # another thread was faster
+            if self._renewal is None:
+                raise error
+            manifest = self._renewal(self._manifest, error)
+            self._index = self._index_of(manifest)
+            self._manifest = manifest
+            self._near_read = False
 
     @property
     def manifest(self) -> Manifest:
@@ -156,7 +207,18 @@ class Recording:
         """What the user noted of the recording."""
         return dict(self._manifest.content.metadata)
 
+    @property
+    def tombstones(self) -> list[Tombstone]:
+        """What is left of records that were purged: when, why, and of each its number and Merkle leaf."""
+        return list(self._manifest.storage.tombstones)
+
+    @property
+    def withheld(self) -> frozenset[str]:
+        """Roles of payloads (``request``, ``identity``) that are not in this copy."""
+        return self._index.withheld
+
     def __len__(self) -> int:
+        """How many records were recorded, purged ones included."""
         return self._manifest.content.records
 
     # Looking up
@@ -219,25 +281,36 @@ class Recording:
 
         Cold from an object store: one page of the key table, one record frame; one round more for a response
         of 4 KiB and more.
+
+        Raises `PurgedError` where that record was purged and other records of the call were not (where all were,
+        nothing says that it was recorded).
         """
-        record = self._find(self._key(kind, identity, key), scope, nth)
+        return self.lookup_digest(self._key(kind, identity, key), scope=scope, nth=nth)
+
+    def lookup_digest(self, key: bytes, *, scope: str | None = None, nth: int = 0) -> Record | None:
+        """`lookup` by the 32 bytes of the key itself (`key_of`)."""
+        index = self._index
+        try:
+            record = self._find(key, scope, nth)
+        except ObjectMissingError as error:
+            self._renew(index, error)
+            record = self._find(key, scope, nth)
         if record is not None:
             record.response  # noqa: B018 - a lookup answers with the response read and checked
         return record
 
-    def lookup_digest(self, key: bytes, *, scope: str | None = None, nth: int = 0) -> Record | None:
-        """`lookup` by the 32 bytes of the key itself (`key_of`)."""
-        record = self._find(key, scope, nth)
-        if record is not None:
-            record.response  # noqa: B018
-        return record
-
     def ahead(self, record: Record, count: int) -> Ahead:
-        """Up to ``count`` records behind another one, as many as lie in the same frame, if that is in memory."""
-        found = record._found
-        if not isinstance(found.frame, RecordFrame):
+        """Up to ``count`` records behind another one, as many as lie in the same frame, if that is in memory.
+
+        None from the first purged one on, and none where the tables were exchanged since the other one was read.
+        """
+        index, found = record._place
+        if index is not self._index or not isinstance(found.frame, RecordFrame):
             return Ahead()
-        ahead = Ahead(found.frame, found.number + 1, record.seq + 1, count)
+        first = record.seq + 1
+        if index.purged:
+            count = next((n for n in range(count) if first + n in index.purged), count)
+        ahead = Ahead(index, found.frame, found.number + 1, first, count)
         if self._override is not None:
             ahead.keys = [self._override.key(row.seq) for row in ahead.rows]
         return ahead
@@ -253,7 +326,11 @@ class Recording:
             return self._find_in(key, None, nth)[0]
         check_text("scope", scope)
         for wanted in (scope, None):
-            record, any_ = self._find_in(key, wanted, nth)
+            try:
+                record, any_ = self._find_in(key, wanted, nth)
+            except PurgedError as error:
+                error.scope = wanted
+                raise
             if record is not None or any_:
                 return record
         return None
@@ -271,27 +348,35 @@ class Recording:
         if found is None:
             return None, nth > 0 and next(index.entries(prefix), None) is not None
         if found.row.key == key and found.row.scope == scope:
-            return Record(self, found), True
+            return Record(self, found, index), True
         # Another key or scope shares the truncated digests: only the rows tell.
         hits = 0
         for segment, entry, ref in index.entries(prefix):
+            if entry.seq in index.purged:
+                # Which key it had is not known; by all that is left it is this one.
+                if hits == nth:
+                    raise index.gone(entry.seq)
+                hits += 1
+                continue
             found = index.record(segment, entry, ref)
             if found.row.key == key and found.row.scope == scope:
                 if hits == nth:
-                    return Record(self, found), True
+                    return Record(self, found, index), True
                 hits += 1
         return None, hits > 0
 
     def _read_near(self) -> None:
         if not self._near_read:
+            index = self._index
             self._near_read = True
-            segments = self._index.segments
+            segments = index.segments
             near = [item for segment in segments if (item := segment.near()) is not None]
             # A recording that is being written may have many: pages and frames are fewer bytes then. And where
             # some segment has none, its pages take that round anyway.
             if len(near) == len(segments) and sum(length for _, _, length in near) <= 2 * NEAR_LIMIT:
                 self._reader.preload(near)
 
+    @_renewing
     def count(self, kind: str | None = None, identity: object = ABSENT, *, key: str | bytes | None = None) -> int:
         """How many records there are: all, of a kind, or of one call (in any scope)."""
         if identity is ABSENT and key is None:
@@ -304,6 +389,7 @@ class Recording:
         [found] = self._index.counts([wanted])
         return found
 
+    @_renewing
     def count_scoped(self, key: bytes, scope: str | None) -> int:
         """How many records of a key (32 bytes) a scope has, those of other scopes and of none not counted."""
         if self._override is not None:
@@ -314,11 +400,16 @@ class Recording:
 
     def count_keys(self, keys: Iterable[bytes]) -> list[int]:
         """How many records each of several keys (32 bytes) has, in any scope; asked in one go."""
+        return self._count_keys(list(keys))
+
+    @_renewing
+    def _count_keys(self, keys: Sequence[bytes]) -> list[int]:
         if (override := self._override) is not None:
             return [override.count(key[:16]) for key in keys]
         self._read_near()
         return self._index.counts([key[:16] for key in keys])
 
+    @_renewing
     def latest(self, key: bytes, scopes: Sequence[str | None]) -> Record | None:
         """The last record of a key (32 bytes) in the first of several scopes that has one, its response loaded.
 
@@ -328,8 +419,9 @@ class Recording:
             record = self._override.latest(key, scopes)
         else:
             self._read_near()
-            found = ladder.latest(self._index, key, scopes)
-            record = None if found is None else Record(self, found)
+            index = self._index
+            found = ladder.latest(index, key, scopes)
+            record = None if found is None else Record(self, found, index)
         if record is not None:
             record.response  # noqa: B018
         return record
@@ -339,77 +431,120 @@ class Recording:
 
         Reads the key table once, and no record.
         """
-        return ladder.repeated(self._index) if self._override is None else self._override.repeated()
+        if self._override is not None:
+            yield from self._override.repeated()
+            return
+        told = 0
+        while True:
+            index = self._index
+            try:
+                for numbers in islice(ladder.repeated(index), told, None):
+                    told += 1
+                    yield numbers
+                return
+            except ObjectMissingError as error:
+                self._renew(index, error)
 
+    @_renewing
     def record(self, seq: int) -> Record:
-        """Return the record with sequence number ``seq``; raises `UsageError` where there is none."""
+        """Return the record with sequence number ``seq``.
+
+        Raises `UsageError` where there is none, `PurgedError` where it was purged.
+        """
         if type(seq) is not int or not 0 <= seq < len(self):
             raise UsageError(f"there is no record {seq}: the recording has {len(self)}, counted from 0")
-        for entry, frame in self._index.frames(seq):
-            [records] = self._index.read_frames([frame])
+        index = self._index
+        if seq in index.purged:
+            raise index.gone(seq)
+        for entry, frame in index.frames(seq):
+            [records] = index.read_frames([frame])
             row, data, inline = records.record(seq - entry.first)
             if row.seq != seq:
                 raise FormatError(f"record {seq} is not in its frame of {entry.items}", where=frame.where)
-            return Record(self, Found(row, data, inline, records, seq - entry.first))
+            return Record(self, Found(row, data, inline, records, seq - entry.first), index)
         raise FormatError(f"no frame holds record {seq}", where=self.locator)
 
+    @_renewing
     def around(self, seq: int, *, frames: int = 16) -> list[Record]:
-        """Return the records of the ``frames`` record frames nearest to record ``seq``, in order.
+        """Return the records of the ``frames`` record frames nearest to record ``seq``, in order, no purged ones.
 
         Whatever the size of the recording this takes one page of a table, and the frames in one go.
         """
         check_number("seq", seq, "a sequence number, counted from 0")
         check_number("frames", frames, "a number of frames")
-        near = frames_around(self._index, min(seq, max(0, len(self) - 1)), frames) if frames else []
-        read = self._index.read_frames([frame for _, frame in near])
-        return [Record(self, found) for frame in read for found in found_in(frame)]
+        index = self._index
+        near = frames_around(index, min(seq, max(0, len(self) - 1)), frames) if frames else []
+        read = index.read_frames([frame for _, frame in near])
+        return [
+            Record(self, found, index)
+            for (entry, _), frame in zip(near, read, strict=True)
+            for found in found_in(index, entry.first, frame)
+        ]
 
+    @_renewing
     def of_key(self, key: bytes, *, limit: int = 16, frames: int = 16) -> list[Record]:
         """Return up to ``limit`` records of a key (32 bytes), of whatever scope, from ``frames`` frames at most.
 
-        They are read in one go.
+        They are read in one go. Purged ones are left out.
         """
         if self._override is not None:
             return self._override.of_key(key, limit)
         self._read_near()
+        index = self._index
         wanted: dict[Frame, list[tuple[int, int]]] = {}
-        for segment, entry, ref in islice(self._index.entries(key[:16]), limit):
+        for segment, entry, ref in islice(index.entries(key[:16]), limit):
+            if entry.seq in index.purged:
+                continue
             frame = Frame(segment.pack(ref.frame, where="page of keys"), ref.frame, None, ref.digest)
             if frame in wanted or len(wanted) < frames:
                 wanted.setdefault(frame, []).append((entry.seq, entry.seq - ref.first))
         found = []
-        for (frame, numbers), records in zip(wanted.items(), self._index.read_frames(list(wanted)), strict=True):
+        for (frame, numbers), records in zip(wanted.items(), index.read_frames(list(wanted)), strict=True):
             for seq, number in numbers:
                 row, data, inline = records.record(number)
                 if row.seq != seq or row.key[:16] != key[:16]:
                     raise FormatError(f"record {seq} does not match its entry in keys", where=frame.where)
                 if row.key == key:
-                    found.append(Record(self, Found(row, data, inline, records, number)))
+                    found.append(Record(self, Found(row, data, inline, records, number), index))
         return sorted(found, key=lambda record: record.seq)
 
     def with_requests(self, records: Iterable[Record]) -> list[Record]:
         """Return those of ``records`` of which request and identity could be read in two rounds, within bounds.
 
+        None of those where they are withheld.
+
         Reading them then asks nothing of the store. The first come first: once the bounds are reached (16 literal
         frames of 20 MiB, 8 MiB of payloads), only those that need no more are returned.
         """
+        return self._with_requests(list(records))
+
+    @_renewing
+    def _with_requests(self, records: Sequence[Record]) -> list[Record]:
+        index = self._index
         total = 0
         chosen: list[tuple[Record, list[Range]]] = []
         for record in records:
-            row, found = record.row, record._found
+            row = record.row
             sizes = [ref.size for ref in (row.request, row.identity) if ref is not None]
+            if self._index.withheld and any(is_withheld(self._index, row, role) for role in self._index.withheld):
+                continue
             if not sizes or max(sizes) > _LOOK_BLOB or (chosen and total + sum(sizes) > _LOOK_ALL):
                 continue
             total += sum(sizes)
-            recipes = self._index.recipes(found.frame, found.number)
+            tables, found = record._current()
+            if tables is not index:
+                continue  # exchanged by another thread just now
+            recipes = index.recipes(found.frame, found.number)
             chosen.append((record, [item for recipe in recipes[: len(sizes)] for item in recipe]))
-        fits = read_literals(self._index, [ranges for _, ranges in chosen], _LOOK_FRAMES, _LOOK_RAW)
+        fits = read_literals(index, [ranges for _, ranges in chosen], _LOOK_FRAMES, _LOOK_RAW)
         return [record for (record, _), fit in zip(chosen, fits, strict=True) if fit]
 
+    @_renewing
     def find_blob(self, digest_: str) -> tuple[Record, str]:
         """Return a record that has the blob of a digest (64 hex digits), and the blob's role in it.
 
-        Blobs under 4 KiB are found by reading all rows. Raises `UsageError` where the recording has no such blob.
+        Blobs under 4 KiB are found by reading all rows. Raises `UsageError` where the recording has no such blob,
+        `WithheldError` where its bytes are not in this copy.
         """
         try:
             wanted = bytes.fromhex(digest_)
@@ -419,17 +554,55 @@ class Recording:
         if at is not None and at[0] >= len(self):
             raise FormatError(f"the table blobs names record {at[0]} of {len(self)}", where=self.locator)
         candidates = [self.record(at[0])] if at is not None else self.records()
+        withheld: tuple[Record, str] | None = None
         for record in candidates:
             for role in ("request", "identity", "response"):
                 ref = blob_ref(record.row, role)
                 if ref is not None and ref.digest == wanted and ref.encoding:
-                    return record, role
+                    if not is_withheld(self._index, record.row, role):
+                        return record, role
+                    withheld = record, role
+        if withheld is not None:
+            record, role = withheld
+            raise WithheldError(
+                f"the blob {digest_} is the {role} of record {record.seq}, which is withheld in {self.locator}",
+                recording=self.locator,
+                seq=record.seq,
+                role=role,
+            )
         raise UsageError(f"the recording has no blob {digest_}")
 
     def blob(self, digest_: str) -> bytes:
         """Return the blob of a digest (64 hex digits); see `find_blob`."""
         record, role = self.find_blob(digest_)
         return record.blob_bytes(role)
+
+    # Merkle leaves
+
+    def leaf(self, seq: int) -> bytes:
+        """The Merkle leaf (32 bytes) of record ``seq``, of a purged one too. Raises as `record`, but `PurgedError`."""
+        if seq in self._index.purged:
+            return self._index.purged[seq][0]
+        return leaf_hash(self.record(seq).row_bytes)
+
+    def leaves(self, first: int = 0) -> Iterator[bytes]:
+        """Yield the Merkle leaves of all records from number ``first`` on, purged ones too, in order."""
+        position = first
+        while True:
+            index = self._index
+            try:
+                for found in in_order(index, position, where=self.locator):
+                    while position < found.row.seq:
+                        yield index.purged[position][0]
+                        position += 1
+                    yield leaf_hash(found.row_bytes)
+                    position += 1
+            except ObjectMissingError as error:
+                self._renew(index, error)
+                continue
+            for seq in range(position, index.end):
+                yield index.purged[seq][0]
+            return
 
     # Iterating
 
@@ -447,7 +620,7 @@ class Recording:
         follow: bool = False,
         poll_interval: float = 1.0,
     ) -> Iterator[Record]:
-        """Yield records in recording order, reading ahead.
+        """Yield records in recording order, reading ahead; those that were purged are left out.
 
         ``kinds``, ``names`` and ``statuses`` (one, or several), ``scope`` and the times (with a time zone; ``since``
         included, ``until`` not) filter;
@@ -482,13 +655,19 @@ class Recording:
         self, wanted: Callable[[Row], bool], position: int, last: int | None, poll_interval: float | None
     ) -> Iterator[Record]:
         while True:
-            for found in in_order(self._index, position, where=self.locator):
-                row = found.row
-                position = row.seq + 1
-                if last is not None and row.seq > last:
-                    return
-                if wanted(row):
-                    yield Record(self, found)
+            index = self._index
+            try:
+                for found in in_order(index, position, where=self.locator):
+                    row = found.row
+                    position = row.seq + 1
+                    if last is not None and row.seq > last:
+                        return
+                    if wanted(row):
+                        yield Record(self, found, index)
+            except ObjectMissingError as error:
+                self._renew(index, error)
+                continue
+            position = max(position, index.end)  # the last ones may be purged
             done = last is not None and position > last
             if poll_interval is None or self._refresh is None or self.state != "open" or done:
                 return
@@ -510,7 +689,7 @@ class Recording:
         if manifest.content.id != self._manifest.content.id:
             raise ConflictError(f"{self.locator} was replaced by another recording", hint="open it again")
         # The index first: a thread that sees the new number of records must find them.
-        self._index = Index(manifest, self._reader, self._cache, self._pages, self._stored)
+        self._index = self._index_of(manifest)
         self._manifest = manifest
         return True
 

@@ -18,6 +18,7 @@ from ._read.packs import PackReader
 from ._write.journal import Leftover, find_leftovers, journal_directory, remove_unnamed
 from ._write.literals import LARGE, LiteralStream
 from ._write.publish import Progress, Publisher, progress_of
+from ._write.reuse import renamed
 from ._write.segment import PACK_TARGET, SegmentBuilder
 from .errors import ConflictError, FormatError, JournalError, RecordingExistsError, ReplaypackError
 from .format.frame import MAX_FRAME
@@ -238,6 +239,7 @@ def _publisher(
         base_packs=Index(base, PackReader(archive.storage), Cache(0)).packs if base is not None else (),
         revision=head.revision,
         previous=claim.digest if claim is not None else None,
+        packs_by=renamed(bytes.fromhex(head.writer), archive.storage),
     )
 
 
@@ -261,6 +263,7 @@ class _Rebuilt:
             if first != self.stream.end:
                 raise JournalError("the journal maps other recordings' literals to where there are some already")
             self._builder.add_external(first, raw, items, digest, PackRef(pack, size), Location(*at))
+            self.publisher.reused.add(PackRef(pack, size))
             self.stream = LiteralStream(first + items)
 
     def add(self, record: JournalRecord, *, where: str) -> None:

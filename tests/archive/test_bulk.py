@@ -56,7 +56,7 @@ def test_what_lies_ahead_is_what_lookups_find(tmp_path: Path) -> None:
                 response = ahead.take(at)
                 assert ahead.take(at) is UNREAD  # given once
                 assert response is UNREAD or same(response, expected.response)
-                found = Record(recording, ahead.found(at), response)
+                found = Record(recording, ahead.found(at), recording._index, response)
                 assert same(found.response, expected.response)
                 assert found.head.status == expected.row.status
                 assert (found.row, found.row_bytes) == (expected.row, expected.row_bytes)
@@ -66,7 +66,7 @@ def test_what_lies_ahead_is_what_lookups_find(tmp_path: Path) -> None:
         # The first of other rows than those that are expected there.
         frame = before._found.frame
         assert isinstance(frame, RecordFrame)
-        assert not Ahead(frame, 0, seq, 20).rows
+        assert not Ahead(recording._index, frame, 0, seq, 20).rows
 
 
 def row(encoding: int) -> BulkRow:

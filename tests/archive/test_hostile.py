@@ -183,6 +183,7 @@ class Forge:
                 packs=[PackRef(digest(data).hex(), len(data))], pack_pages=[], segments=[Segment(**members)],
                 literals=max([e.first + e.items for e in literals if e.first < INLINE_SPACE], default=0),
                 inlines=inlines, merkle_edge=[node.hex() for node in tree.edge], tombstones=[], withheld=[],
+                source=None,
             ),
         )  # fmt: skip
         manifest = encode_manifest(

@@ -80,8 +80,11 @@ def run_process(*arguments: str, env: dict[str, str] | None = None) -> Result:
     return Result(done.returncode, done.stdout, done.stderr)
 
 
-def run_on_terminal(*arguments: str, typed: str = "", columns: int = 200) -> Result:
-    """Run it with a terminal for input and output; what both streams wrote is in ``out``."""
+def run_on_terminal(*arguments: str, typed: str = "", prompt: str = "", columns: int = 200) -> Result:
+    """Run it with a terminal for input and output; what both streams wrote is in ``out``.
+
+    ``typed`` is typed at once, or when ``prompt`` was shown: a password typed before it is asked for is thrown away.
+    """
     pty = pytest.importorskip("pty")
     main, side = pty.openpty()
     process = subprocess.Popen(
@@ -92,10 +95,11 @@ def run_on_terminal(*arguments: str, typed: str = "", columns: int = 200) -> Res
         stderr=side,
     )
     os.close(side)
-    if typed:
-        os.write(main, typed.encode())
     data = b""
     while True:
+        if typed and prompt.encode() in data:
+            os.write(main, typed.encode())
+            typed = ""
         try:
             piece = os.read(main, 65536)
         except OSError as error:

@@ -101,6 +101,7 @@ def manifest(records: int = 3, metadata: dict[str, Any] | None = None, **changes
         merkle_edge=[node.hex() for node in tree.edge],
         tombstones=[],
         withheld=[],
+        source=None,
     )
     names = set(Content.__struct_fields__)
     content = msgspec.structs.replace(content, **{n: v for n, v in changes.items() if n in names})

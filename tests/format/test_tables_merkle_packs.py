@@ -254,13 +254,22 @@ def test_other_bytes_are_no_packs(data: bytes) -> None:
     assert all(24 <= f.offset < f.offset + f.length <= len(data) for f in toc.frames)
 
 
+@pytest.mark.parametrize("level", [0, 19, 0xFFFFFFFF])
+def test_a_pack_names_the_level_of_its_frames(level: int) -> None:
+    builder = PackBuilder(None, level)
+    builder.add(FrameKind.LITERAL, Compressor()(b"abc"), raw=3, first=0, count=3, digest=short_digest(b"abc"))
+    data = builder.finish()
+    assert len(parse_pack(data).frames) == 1
+    assert check_header(data[:24]) == level
+
+
 def test_every_byte_of_a_pack_outside_its_frames_is_checked() -> None:
     builder = PackBuilder(Origin(bytes(16), bytes(8), "name"))
     builder.add(FrameKind.RECORD, Compressor()(b"abc"), raw=3, first=0, count=1, digest=short_digest(b"abc"))
     data = builder.finish()
     [frame] = parse_pack(data).frames
     for at in range(len(data)):
-        if frame.offset <= at < frame.offset + frame.length:
-            continue
+        if frame.offset <= at < frame.offset + frame.length or 20 <= at < 24:
+            continue  # frames have digests of their own, and any level will do
         with pytest.raises(FormatError):
             parse_pack(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])

@@ -199,3 +199,10 @@ def test_random_damage_is_an_error_of_ours_or_no_damage(opened: Callable[[bytes]
                 assert storage.get(key) == expected
             except ReplaypackError:
                 pass
+
+
+def test_an_empty_zip_file_holds_nothing(opened: Callable[[bytes], Storage]) -> None:
+    storage = opened(packed({}))
+    assert list(storage.list()) == []
+    with pytest.raises(ObjectMissingError):
+        storage.get("replaypack.json")

@@ -13,7 +13,7 @@ from replaypack.format.record_frame import RecordFrame
 from replaypack.format.row import Row, parse_stored_rows
 from replaypack.values import ENCODING_STRUCTURED, decode_small
 
-from .index import Found
+from .index import Found, Index
 
 __all__ = ["UNREAD", "Ahead"]
 
@@ -24,21 +24,32 @@ UNREAD: Any = object()
 class Ahead:
     """Up to ``count`` records of a frame, from ``number`` on, which are ``first`` and following of the recording.
 
-    It is empty where they have to be looked at one by one, and where there are none.
+    It is empty where they have to be looked at one by one, and where there are none. Purged records are not asked for.
     """
 
-    __slots__ = ("_frame", "_inlines", "_number", "_responses", "first", "keys", "rows")
+    __slots__ = ("_frame", "_inlines", "_number", "_responses", "first", "index", "keys", "rows")
 
-    def __init__(self, frame: RecordFrame | None = None, number: int = 0, first: int = 0, count: int = 0) -> None:
+    def __init__(
+        self,
+        index: Index | None = None,
+        frame: RecordFrame | None = None,
+        number: int = 0,
+        first: int = 0,
+        count: int = 0,
+    ) -> None:
+        #: The tables that the frame was read with.
+        self.index = index
         self.first = first
         #: Where a response stands behind its row, the digest of it is not there: zeros are.
         self.rows: list[Row] = []
         #: Their keys, where they are not those of the rows.
         self.keys: list[bytes] | None = None
-        if frame is None or number >= frame.count:
+        if frame is None or number >= frame.count or not count:
             return
         self._frame, self._number = frame, number
         stored, self._inlines = frame.stored_rows(number, number + count)
+        if not all(stored):
+            return  # purged, and nothing says so
         try:
             rows = parse_stored_rows(stored, self._inlines, where=frame.where)
         except FormatError:

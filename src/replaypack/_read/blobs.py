@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from replaypack.errors import FormatError
+from replaypack.errors import FormatError, WithheldError
 from replaypack.format.digests import digest
 from replaypack.format.recipe import Range, materialise, output_length
 from replaypack.format.row import BlobRef, Row
 
 from .index import Found, Index
 
-__all__ = ["blob_ref", "read_blob", "recipe_of"]
+__all__ = ["blob_ref", "is_withheld", "read_blob", "recipe_of"]
 
 
 def blob_ref(row: Row, role: str) -> BlobRef | None:
@@ -19,16 +19,29 @@ def blob_ref(row: Row, role: str) -> BlobRef | None:
     return row.request if role == "request" else row.identity
 
 
+def is_withheld(index: Index, row: Row, role: str) -> bool:
+    """Whether a record has a payload in that role whose bytes are not in this copy."""
+    ref = blob_ref(row, role) if role in index.withheld else None
+    return ref is not None and ref.size > 0
+
+
 def read_blob(index: Index, found: Found, role: str, *, limit: int) -> bytes:
     """The bytes of a payload, checked against its digest; one of more than ``limit`` bytes only in proportion.
 
-    Raises `FormatError`, `StorageError`.
+    Raises `FormatError`, `StorageError`, `WithheldError`.
     """
     ref = blob_ref(found.row, role)
     if ref is None or ref.encoding == 0:
         return b""
     if role == "response" and found.inline is not None:
         return found.inline  # its digest is part of the row, which was checked
+    if index.withheld and is_withheld(index, found.row, role):
+        raise WithheldError(
+            f"the {role} of record {found.row.seq} is withheld in {index.where}",
+            recording=index.where,
+            seq=found.row.seq,
+            role=role,
+        )
     ranges = recipe_of(index, found, role)
     where = f"{role} of record {found.row.seq}"
     total = sum(map(output_length, ranges))

@@ -61,7 +61,12 @@ def bulk_size(index: Index) -> int:
 
 
 def bulk_rows(index: Index) -> Iterator[tuple[BulkRow, bytes | None]]:
-    """Yield all rows in order, each with the response that stands behind it, or None. Raises `FormatError`."""
+    """Yield all rows in order, each with the response that stands behind it, or None.
+
+    Raises `FormatError`, and `PurgedError` where there is a record that was purged.
+    """
+    for seq in index.purged:
+        raise index.gone(seq)
     frames = iter(index.frames())
     while batch := [frame for _, frame in islice(frames, _FRAMES)]:
         for records in index.read_frames(batch):

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from replaypack.errors import FormatError
+from replaypack.errors import FormatError, PurgedError
 from replaypack.format.manifest import Manifest, PackRef, PageRef, Segment, parse_pack_page, read_root
 from replaypack.format.names import pack_key_of
 from replaypack.format.recipe import BLOB_LIMIT, BLOB_RATIO, Range
@@ -110,17 +110,6 @@ def check_proportion(frames: Sequence[Frame], size: int, limit: int, *, where: s
         )
 
 
-def _checked(
-    frame: RecordFrame | Frame, stored: tuple[bytes, bytes | None], seq: int, number: int, key: bytes
-) -> Found:
-    """Record ``number`` of a frame, of its stored row and response; it must be the one that ``keys`` says it is."""
-    inline = stored[1]
-    row, data = parse_stored_row(stored[0], inline, where=frame.where)
-    if row.seq != seq or row.key[:16] != key:
-        raise FormatError(f"record {seq} does not match its entry in keys", where=frame.where)
-    return Found(row, data, inline, frame, number)
-
-
 class SegmentIndex:
     """The tables of one segment."""
 
@@ -193,6 +182,8 @@ class Index:
         cache: Cache,
         page_cache: Cache | None = None,
         stored: Cache | None = None,
+        *,
+        where: str = "recording",
     ) -> None:
         self.reader = reader
         self.cache = cache
@@ -209,12 +200,32 @@ class Index:
             if any(index >= len(packs) for index in segment.packs or ()):
                 raise FormatError("a segment names a pack that the manifest does not", where="manifest")
         self.packs = packs
+        self.where = where
+        #: Leaf, time and reason of each purged record, by sequence number.
+        self.purged: dict[int, tuple[bytes, str, str]] = {
+            seq: (bytes.fromhex(leaf), tombstone.time, tombstone.reason)
+            for tombstone in storage.tombstones
+            for seq, leaf in tombstone.records
+        }
+        #: Roles of payloads that are not here.
+        self.withheld: frozenset[str] = frozenset(storage.withheld)
         #: The sequence number behind the last record.
         self.end = manifest.content.records
         self.segments = [SegmentIndex(packs, segment, reader, cache) for segment in storage.segments]
         self._inline_starts = [segment.inline_first for segment in storage.segments]
         self._literal_starts: list[tuple[int, SegmentIndex]] | None = None
         self._lock = threading.Lock()
+
+    def gone(self, seq: int) -> PurgedError:
+        """The error for a record that was purged."""
+        _, time, reason = self.purged[seq]
+        return PurgedError(
+            f"record {seq} of {self.where} was purged on {time[:10]}: {reason}",
+            recording=self.where,
+            seq=seq,
+            reason=reason,
+            time=time,
+        )
 
     # Pages
 
@@ -268,6 +279,8 @@ class Index:
             after = successor(prefix) if ends else None
             for segment in self.segments:
                 root = segment.root(KEYS)
+                if not root.count:
+                    continue  # all of its records were purged
                 queries.append((number, segment, prefix, root.page_of(prefix)))
                 if ends:
                     queries.append((number, segment, after, root.page_of(after) if after is not None else -1))
@@ -309,7 +322,7 @@ class Index:
 
         It is what nearly every lookup asks, so that what `entries` and `record` do is written out here.
         """
-        if len(self.segments) != 1:
+        if len(self.segments) != 1 or not self.segments[0].segment.keys.count:
             at = next(self.entries(prefix), None)
             return self.record(*at) if at is not None else None
         segment = self.segments[0]
@@ -332,7 +345,7 @@ class Index:
         if frame is None:
             return self.record(segment, unpack_key(found), unpack_ref(ref))
         within = seq - int.from_bytes(ref[:6])
-        return _checked(frame, frame.stored(within), seq, within, prefix[:16])
+        return self._checked(frame, frame.stored(within), seq, within, prefix[:16])
 
     def entries(self, prefix: bytes, nth: int = 0) -> Iterator[tuple[SegmentIndex, KeyEntry, FrameRef]]:
         """Yield the entries that begin with ``prefix``, from number ``nth`` on, with the frames they lie in.
@@ -365,20 +378,35 @@ class Index:
     # Record frames
 
     def record(self, segment: SegmentIndex, entry: KeyEntry, ref: FrameRef) -> Found:
-        """Read the record that an entry of ``keys`` names and check it against the entry."""
+        """Read the record that an entry of ``keys`` names and check it against the entry.
+
+        Raises `PurgedError`, `FormatError`, `StorageError`.
+        """
         pack = segment.pack(ref.frame, where="page of keys")
         at = Frame(pack, ref.frame, None, ref.digest)
         key = _frame_key(at)
         number = entry.seq - ref.first
         frame: RecordFrame | None = self.cache.get(key)
         if frame is not None:
-            return _checked(frame, frame.stored(number), entry.seq, number, entry.key)
+            return self._checked(frame, frame.stored(number), entry.seq, number, entry.key)
         stored: tuple[bytes, bytes | None] | None = self.stored.get((key, number))
         if stored is None:
             [frame] = self.read_frames([at])
             stored = frame.stored(number)
             self.stored.put((key, number), stored, len(stored[0]) + len(stored[1] or b"") + _STORED)
-        return _checked(at, stored, entry.seq, number, entry.key)
+        return self._checked(at, stored, entry.seq, number, entry.key)
+
+    def _checked(
+        self, frame: RecordFrame | Frame, stored: tuple[bytes, bytes | None], seq: int, number: int, key: bytes
+    ) -> Found:
+        """Record ``number`` of a frame, of its stored row and response; it must be the one that ``keys`` says it is."""
+        if self.purged and seq in self.purged:
+            raise self.gone(seq)
+        inline = stored[1]
+        row, data = parse_stored_row(stored[0], inline, where=frame.where)
+        if row.seq != seq or row.key[:16] != key:
+            raise FormatError(f"record {seq} does not match its entry in keys", where=frame.where)
+        return Found(row, data, inline, frame, number)
 
     def frames(self, first: int = 0) -> Iterator[tuple[FrameEntry, Frame]]:
         """Yield the record frames from the one that holds record ``first`` on, in order."""

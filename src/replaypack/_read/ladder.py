@@ -64,6 +64,7 @@ def _searched(index: Index, key: bytes, scopes: Sequence[str | None]) -> Found |
         for segment, page, within in _backwards(index, prefix):
             [found] = index.key_pages([(segment, page)])
             entry = unpack_key(found.rows, within * KEYS.width)
+            # Of a purged record the entry is all there is to compare.
             record = index.record(segment, entry, found.frame_of(entry.seq))
             # Another key or scope may share the truncated digests: the row decides.
             if record.row.key == key and record.row.scope == scope:

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 import difflib
 import re
+import warnings
 
-from replaypack.errors import FormatError, ObjectMissingError, RecordingNotFoundError, StorageError
+from replaypack.errors import (
+    AccessDeniedError,
+    FormatError,
+    ObjectMissingError,
+    RecordingNotFoundError,
+    ReplaypackWarning,
+    StorageError,
+    StorageUnsupportedError,
+)
+from replaypack.format.catalog import CATALOG, Catalog, parse_catalog
 from replaypack.format.manifest import Manifest, parse_manifest
 from replaypack.format.names import check_name, is_name, latest_key, open_key, revision_key
 from replaypack.storage import Storage
@@ -24,9 +34,39 @@ class Manifests:
         self.storage = storage
 
     def names(self, prefix: str = "") -> list[str]:
-        """The names of the recordings, sorted; needs a listing."""
+        """The names of the recordings, sorted: of a listing, or where there is none, of the catalog, with a warning."""
+        listed = self.listed(prefix)
+        if not isinstance(listed, Catalog):
+            return listed
+        message = f"{self.storage.url} cannot be listed: these are the recordings of its catalog of {listed.created}"
+        warnings.warn(message, ReplaypackWarning, stacklevel=3)
+        return [entry.name for entry in listed.entries]
+
+    def listed(self, prefix: str = "") -> list[str] | Catalog:
+        """The names of the recordings, sorted; where the store cannot list, or will not, its catalog.
+
+        Raises `StorageError` where there is no catalog either, `FormatError` where it is damaged.
+        """
+        try:
+            return self.listing(prefix)
+        except (StorageUnsupportedError, AccessDeniedError) as error:
+            catalog = self.catalog()
+            if catalog is None:
+                error.hint = "where recordings can be listed, `replaypack catalog` writes a catalog that is read here"
+                raise
+            return Catalog(catalog.created, [entry for entry in catalog.entries if entry.name.startswith(prefix)])
+
+    def listing(self, prefix: str = "") -> list[str]:
+        """The names of the recordings, sorted, as the store lists them. Raises `StorageError` where it does not."""
         found = (_REVISION_KEY.fullmatch(info.key) for info in self.storage.list("recordings/" + prefix))
         return sorted({match["name"] for match in found if match and is_name(match["name"])})
+
+    def catalog(self) -> Catalog | None:
+        """The catalog of the archive, or None. Raises `FormatError`, `StorageError`."""
+        try:
+            return parse_catalog(self.storage.get(CATALOG), where=CATALOG)
+        except ObjectMissingError:
+            return None
 
     def numbers(self, name: str) -> list[int]:
         """The revisions that a recording has, in no order; needs a listing."""
@@ -88,7 +128,12 @@ class Manifests:
 
     def _probe(self, name: str, latest: Manifest | None) -> Manifest | None:
         newest = latest
-        start = number = latest.storage.revision if latest is not None else 0
+        if latest is not None:
+            start = number = latest.storage.revision
+        else:
+            # Revisions may be pruned, and only below the one that latest.json named: without it a listing says where
+            # the end is, and where there is none, the first gap is taken for it.
+            start = number = max(0, self._highest(name) - 1)
         while (following := self.get(revision_key(name, number + 1))) is not None:
             if following.storage.revision != number + 1:
                 raise _misplaced(revision_key(name, number + 1), following)
@@ -101,21 +146,21 @@ class Manifests:
                     where=f"{self.storage.url}#{name}",
                     hint=f"open a revision by its number, as {name}@{number}",
                 )
-        if newest is None:
-            # Without latest.json, and with the first revisions pruned, only a listing helps.
-            try:
-                numbers = self.numbers(name)
-            except StorageError:
-                return None
-            if numbers:
-                newest = self.get(revision_key(name, max(numbers)))
         return newest
+
+    def _highest(self, name: str) -> int:
+        """The highest revision that a listing shows; 0 where there is none, or no listing."""
+        try:
+            return max(self.numbers(name), default=0)
+        except StorageError:
+            return 0
 
     def not_found(self, name: str) -> RecordingNotFoundError:
         """The error for a name that has no recording, with what is near it."""
         hint = None
         try:
-            known = self.names()
+            listed = self.listed()
+            known = listed if isinstance(listed, list) else [entry.name for entry in listed.entries]
             near = difflib.get_close_matches(name, known, n=3)
             if near:
                 hint = "did you mean " + " or ".join(near) + "?"
@@ -123,7 +168,7 @@ class Manifests:
                 hint = "there are no recordings here: is the URL right?"
             else:
                 hint = f"`replaypack ls {self.storage.url}` lists what there is"
-        except StorageError:
+        except (StorageError, FormatError):
             pass
         return RecordingNotFoundError(
             f"no recording {name!r} in {self.storage.url} (missing or not permitted)", hint=hint

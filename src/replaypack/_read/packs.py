@@ -14,7 +14,7 @@ from replaypack.format.names import pack_key_of
 from replaypack.format.table import Location
 from replaypack.storage import Storage
 
-__all__ = ["Frame", "PackReader"]
+__all__ = ["Frame", "PackReader", "check_frame"]
 
 
 class Frame(NamedTuple):
@@ -65,7 +65,14 @@ class PackReader:
         Raises `FormatError` for a frame that lies outside its pack, does not decompress, or does not match the
         digest it should have; `StorageError` where the store fails.
         """
-        bodies: list[bytes | None] = [None] * len(frames)
+        return [check_frame(frame, data) for frame, data in zip(frames, self.fetch(frames), strict=True)]
+
+    def fetch(self, frames: Sequence[Frame]) -> list[bytes]:
+        """Return the bytes of ``frames`` as they are stored, in order, fetched concurrently, not looked at.
+
+        Raises `FormatError` for a frame that lies outside its pack; `StorageError` where the store fails.
+        """
+        bodies: list[bytes] = [b""] * len(frames)
         ranges, missing = [], []
         for index, frame in enumerate(frames):
             offset, length = frame.at.offset, frame.at.length
@@ -84,10 +91,12 @@ class PackReader:
         elif ranges:
             for index, body in zip(missing, self._storage.get_ranges(ranges), strict=True):
                 bodies[index] = body
-        result = []
-        for frame, data in zip(frames, bodies, strict=True):
-            raw = decompress(data or b"", frame.raw, most=frame.most, where=frame.where)
-            if frame.digest is not None and short_digest(raw) != frame.digest:
-                raise FormatError("a frame does not match the digest in its table", where=frame.where)
-            result.append(raw)
-        return result
+        return bodies
+
+
+def check_frame(frame: Frame, data: bytes) -> bytes:
+    """Decompress the stored bytes of a frame; raises `FormatError` unless they are what ``frame`` says."""
+    raw = decompress(data, frame.raw, most=frame.most, where=frame.where)
+    if frame.digest is not None and short_digest(raw) != frame.digest:
+        raise FormatError("a frame does not match the digest in its table", where=frame.where)
+    return raw

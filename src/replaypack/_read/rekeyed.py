@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from replaypack.errors import CanonicalizationError, FormatError, ReplaypackWarning, UsageError
+from replaypack._escape import counted
+from replaypack.errors import CanonicalizationError, FormatError, ReplaypackWarning, UsageError, WithheldError
 from replaypack.format.row import FLAGS, discriminator
 from replaypack.policies.matching import MatchPolicy
 from replaypack.values import ABSENT
@@ -17,7 +18,7 @@ from replaypack.values import ABSENT
 if TYPE_CHECKING:
     from replaypack.recording import Record, Recording
 
-__all__ = ["Override", "new_key"]
+__all__ = ["Override", "new_key", "refuse_incomplete"]
 
 #: Records up to which a match policy can be overridden, and from which on it is worth a warning.
 MAX_RECORDS = 2_000_000
@@ -52,6 +53,27 @@ def new_key(record: Record, old: MatchPolicy, new: MatchPolicy, *, where: str) -
             f"the identity of record {row.seq} has no key by match policy {new}: {error.message.split(': ', 1)[-1]}",
             path=error.path,
         ) from None
+
+
+def refuse_incomplete(recording: Recording) -> None:
+    """Raise where keys cannot be computed anew, since identities are not there.
+
+    `UsageError` where records were purged, `WithheldError` where requests are withheld.
+    """
+    if purged := recording.manifest.purged:
+        raise UsageError(
+            f"the keys of {recording.locator} cannot be computed anew: {counted(purged, 'record')} of it "
+            f"{'was' if purged == 1 else 'were'} purged, and with {'it' if purged == 1 else 'them'} what "
+            f"{'its key was' if purged == 1 else 'their keys were'} made of",
+            hint="its own match policy still finds every record that is left",
+        )
+    for role in recording.index.withheld:
+        raise WithheldError(
+            f"the keys of {recording.locator} cannot be computed anew: what they were made of is withheld",
+            recording=recording.locator,
+            seq=None,
+            role=role,
+        )
 
 
 class Override:
@@ -123,6 +145,7 @@ class Override:
         if len(self._entries) < len(recording):
             with self._lock:
                 if len(self._entries) < len(recording):
+                    refuse_incomplete(recording)
                     self._refuse_large()
                     self._add()
         return self._entries

@@ -22,6 +22,8 @@ _AHEAD_BYTES = 16 << 20
 def in_order(index: Index, first: int, *, where: str) -> Iterator[Found]:
     """Yield the records from number ``first`` on, in order, reading ahead in a thread; ``where`` is for errors.
 
+    Those that were purged are left out.
+
     Raises `FormatError` where the frames do not hold all of them, `StorageError`.
     """
     frames = iter(index.frames(first))
@@ -39,16 +41,14 @@ def in_order(index: Index, first: int, *, where: str) -> Iterator[Found]:
                 if entry.first != expected and (expected is not None or entry.first > first):
                     raise FormatError(f"record {entry.first} follows others than it should", where=frame.where)
                 expected = entry.first + entry.items
-                number = 0
                 # Taken out of the list, so that what its recipes resolve to is not held longer than needed.
-                for found in found_in(records.pop()):
-                    if found.row.seq != entry.first + number:
-                        raise FormatError("a record frame is not in order", where=frame.where)
-                    number += 1
+                ready = records.pop()
+                if ready.count != entry.items:
+                    message = f"a record frame has {ready.count} records, not {entry.items}"
+                    raise FormatError(message, where=frame.where)
+                for found in found_in(index, entry.first, ready):
                     if found.row.seq >= first:
                         yield found
-                if number != entry.items:
-                    raise FormatError(f"a record frame has {number} records, not {entry.items}", where=frame.where)
             batch = next_batch
             records = ahead.result() if ahead is not None and batch else []
         if first < index.end and expected != index.end:
@@ -64,7 +64,18 @@ def _take(frames: Iterator[tuple[FrameEntry, Frame]], count: int) -> list[tuple[
     return taken
 
 
-def found_in(frame: RecordFrame) -> Iterator[Found]:
-    """Yield the records of a frame."""
-    for number, (row, data, inline) in enumerate(frame.records()):
+def found_in(index: Index, first: int, frame: RecordFrame) -> Iterator[Found]:
+    """Yield the records of a frame that begins with record ``first``, but for those that were purged.
+
+    Raises `FormatError`.
+    """
+    purged = index.purged
+    for number in range(frame.count):
+        if first + number in purged:
+            if frame.stored(number)[0]:
+                raise FormatError(f"record {first + number} was purged, and its row is there", where=frame.where)
+            continue
+        row, data, inline = frame.record(number)
+        if row.seq != first + number:
+            raise FormatError("a record frame is not in order", where=frame.where)
         yield Found(row, data, inline, frame, number)

@@ -44,8 +44,10 @@ class Seed(NamedTuple):
 
 
 def _last_requests(recording: Recording) -> list[Record]:
-    """The newest records whose request is worth splitting, oldest first."""
+    """The newest records whose request is worth splitting, oldest first; none where requests are withheld."""
     found: list[Record] = []
+    if "request" in recording.withheld:
+        return found
     size = 0
     frames = list(recording.index.frames(max(0, len(recording) - 512)))
     for entry, _ in reversed(frames[-4:]):

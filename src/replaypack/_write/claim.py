@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import msgspec
 
 from replaypack._read.manifests import Manifests
 from replaypack.canonical import canonical_json
-from replaypack.errors import ConflictError, InvalidNameError, ObjectExistsError, RecordingExistsError
-from replaypack.format.manifest import Manifest, encode_manifest
+from replaypack.errors import (
+    ConflictError,
+    InvalidNameError,
+    ObjectExistsError,
+    ObjectMissingError,
+    RecordingExistsError,
+)
+from replaypack.format.manifest import Manifest, PackRef, encode_manifest, encode_pack_page
 from replaypack.format.manifest import Storage as StorageSection
 from replaypack.format.names import MARKER, open_key, revision_key
 from replaypack.format.versions import CURRENT_VERSION, FORMAT, parse_document
@@ -18,15 +25,22 @@ from replaypack.storage import Storage
 
 from .journal import journal_directory, writer_is_alive
 from .publish import Publisher, now_rfc3339
+from .reuse import Reused
 
-__all__ = ["claim", "refuse_case_twin", "refuse_claimed"]
+__all__ = ["claim", "mark", "refuse_case_twin", "refuse_claimed"]
 
 #: A claim that published nothing for this long may be taken over.
 CLAIM_EXPIRES = timedelta(hours=24)
 
 
-def claim(publisher: Publisher, newest: Manifest | None) -> Manifest:
-    """Create the publisher's revision, which repeats what was there and says who writes now."""
+def claim(publisher: Publisher, newest: Manifest | None, reused: Sequence[PackRef] = ()) -> Manifest:
+    """Create the publisher's revision, which repeats what was there and says who writes now.
+
+    It names the packs of other recordings that are ``reused`` too, so that they stay until the first flush does. Then
+    it is made sure that they are there still.
+
+    Raises `ConflictError`, and `ObjectMissingError` where one of them is gone.
+    """
     name, mode, revision, writer = publisher.name, publisher.mode, publisher.revision, publisher.writer
     if mode == "create" or newest is None:
         content = publisher.template
@@ -38,7 +52,7 @@ def claim(publisher: Publisher, newest: Manifest | None) -> Manifest:
             writer=writer.hex(),
             created=now_rfc3339(),
             previous=newest.digest if newest is not None else None,
-            packs=[],
+            packs=list(reused),
             pack_pages=[],
             segments=[],
             literals=0,
@@ -46,11 +60,20 @@ def claim(publisher: Publisher, newest: Manifest | None) -> Manifest:
             merkle_edge=[],
             tombstones=[],
             withheld=[],
+            source=None,
         )
     else:
         content = newest.content
+        packs, pages = newest.storage.packs, newest.storage.pack_pages
+        more = [pack for pack in reused if pack not in packs]
+        if more and pages:
+            pages = [*pages, *publisher.pages([encode_pack_page(more)])]
+        elif more:
+            packs = [*packs, *more]  # behind the others, which keep their places
         section = msgspec.structs.replace(
             newest.storage,
+            packs=packs,
+            pack_pages=pages,
             revision=revision,
             checkpoint=0,
             cause="claim",
@@ -60,7 +83,7 @@ def claim(publisher: Publisher, newest: Manifest | None) -> Manifest:
             previous=newest.digest,
         )
     manifest = encode_manifest(content, section)
-    _mark(publisher.storage)
+    mark(publisher.storage)
     try:
         publisher.storage.put_new(revision_key(name, revision), manifest.raw)
     except ObjectExistsError:
@@ -69,10 +92,16 @@ def claim(publisher: Publisher, newest: Manifest | None) -> Manifest:
             hint="record under another name",
         ) from None
     publisher.write_latest(name, manifest)
+    if reused:
+        try:
+            Reused(publisher.storage).ensure(reused)
+        except ObjectMissingError:
+            publisher.withdraw()
+            raise
     return manifest
 
 
-def _mark(storage: Storage) -> None:
+def mark(storage: Storage) -> None:
     """Create the marker; it is there for people and writers, and readers do not need it."""
     marker = canonical_json({"format": FORMAT, "version": CURRENT_VERSION})
     try:

@@ -30,6 +30,7 @@ __all__ = [
     "read_head",
     "remove_unnamed",
     "writer_is_alive",
+    "writers_of",
 ]
 
 _SUFFIX = ".rpj"
@@ -292,6 +293,11 @@ def remove_unnamed(directory: Path) -> None:
 def journals_of(directory: Path, writer: str) -> list[Path]:
     """The journals of ``writer`` (16 hex digits) that are on this machine."""
     return sorted(directory.glob(f"{writer}-*{_SUFFIX}")) if directory.is_dir() else []
+
+
+def writers_of(directory: Path) -> set[str]:
+    """The writers (16 hex digits) that have journals on this machine, dead or alive."""
+    return {path.name.partition("-")[0] for path in directory.glob(f"*{_SUFFIX}")} if directory.is_dir() else set()
 
 
 def writer_is_alive(directory: Path, writer: str) -> bool | None:

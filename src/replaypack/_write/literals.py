@@ -20,7 +20,7 @@ from replaypack.format.table import INLINE_SPACE
 from .compare import same_beginning, same_end
 from .inlines import InlineWindow
 
-__all__ = ["CUT", "LARGE", "SPLIT", "LiteralStream", "Splitter"]
+__all__ = ["CUT", "LARGE", "SPLIT", "Copy", "LiteralStream", "Splitter", "Tip"]
 
 #: Literal frames are cut at this many bytes: just under 1 MiB, and a multiple of three (whole base64 quads).
 CUT = 1_048_575
@@ -56,7 +56,8 @@ _NEVER = 1 << 62
 class LiteralStream:
     """The end of the literal address space: what was added and is not yet cut into frames."""
 
-    def __init__(self, end: int = 0) -> None:
+    def __init__(self, end: int = 0, *, cut: int = CUT) -> None:
+        self._cut_at = cut
         self.start = end
         self.end = end
         #: Closed frames (offset, bytes) that nobody has taken yet. One of `LARGE` bytes and more is a large literal.
@@ -76,10 +77,11 @@ class LiteralStream:
             return offset
         pending = self._pending
         pending += data
-        while len(pending) >= CUT:
-            self.closed.append((self.start, bytes(pending[:CUT])))
-            del pending[:CUT]
-            self.start += CUT
+        most = self._cut_at
+        while len(pending) >= most:
+            self.closed.append((self.start, bytes(pending[:most])))
+            del pending[:most]
+            self.start += most
         return offset
 
     def cut(self) -> None:
@@ -99,7 +101,7 @@ class LiteralStream:
         return data
 
 
-class _Tip(NamedTuple):
+class Tip(NamedTuple):
     """The latest request of one conversation: its pieces, where each ends, its ranges, its number in the stream."""
 
     pieces: list[bytes]
@@ -108,7 +110,7 @@ class _Tip(NamedTuple):
     number: int
 
 
-class _Copy(NamedTuple):
+class Copy(NamedTuple):
     """Bytes ``start`` … ``end`` of the parent."""
 
     start: int
@@ -126,7 +128,7 @@ class Splitter:
     ) -> None:
         self.stream = stream
         self._max_tips = tips
-        self._tips: list[_Tip] = []
+        self._tips: list[Tip] = []
         self._tip_memory = memory
         self._window: OrderedDict[bytes, tuple[Range, ...]] = OrderedDict()
         self._window_size = 0
@@ -183,8 +185,8 @@ class Splitter:
 
     # Alignment with an earlier blob
 
-    def _align(self, pieces: list[bytes], ends: list[int]) -> tuple[_Tip | None, list[_Copy | bytes]]:
-        best: tuple[_Tip, list[tuple[int, int, int]]] | None = None
+    def _align(self, pieces: list[bytes], ends: list[int]) -> tuple[Tip | None, list[Copy | bytes]]:
+        best: tuple[Tip, list[tuple[int, int, int]]] | None = None
         best_size = 0
         long = max(map(len, pieces)) >= _LONG
         for tip in self._tips:
@@ -200,7 +202,7 @@ class Splitter:
         if best is None:
             return None, list(pieces)
         tip, runs = best
-        plan: list[_Copy | bytes] = []
+        plan: list[Copy | bytes] = []
         done = before = 0
         for i, j, n in (*runs, (len(pieces), len(tip.pieces), 0)):
             if long and before < j:
@@ -208,13 +210,13 @@ class Splitter:
             else:
                 plan += pieces[done:i]
             if n:
-                plan.append(_Copy(tip.ends[j - 1] if j else 0, tip.ends[j + n - 1]))
+                plan.append(Copy(tip.ends[j - 1] if j else 0, tip.ends[j + n - 1]))
                 # The parent's objects take the place of equal new ones, which can then be freed.
                 pieces[i : i + n] = tip.pieces[j : j + n]
             done, before = i + n, j + n
         return tip, plan
 
-    def _compare(self, pieces: list[bytes], tip: _Tip, first: int, last: int, plan: list[_Copy | bytes]) -> None:
+    def _compare(self, pieces: list[bytes], tip: Tip, first: int, last: int, plan: list[Copy | bytes]) -> None:
         """Plan ``pieces``, which stand where the parent has other ones (``first`` … ``last``), byte by byte."""
         number = first
         for piece in pieces:
@@ -236,20 +238,20 @@ class Splitter:
                 start += begin - origin - of
                 if start > done:
                     plan.append(piece[done:start])
-                plan.append(_Copy(begin, end))
+                plan.append(Copy(begin, end))
                 done = start + end - begin
             if done < len(piece):
                 plan.append(piece[done:])
             number += 1
 
-    def _build(self, plan: list[_Copy | bytes], parent: _Tip | None) -> tuple[list[Op], list[Range]]:
+    def _build(self, plan: list[Copy | bytes], parent: Tip | None) -> tuple[list[Op], list[Range]]:
         ops: list[Op] = []
         ranges: list[Range] = []
         back = 0
         if parent is not None and parent.number >= self.horizon:
             back = self.written - parent.number
         for item in plan:
-            if type(item) is _Copy:
+            if type(item) is Copy:
                 assert parent is not None
                 self._copy(parent.recipe, item, back, ops, ranges)
                 continue
@@ -268,7 +270,7 @@ class Splitter:
                     ops.append(new)
         return ops, ranges
 
-    def _copy(self, recipe: Recipe, span: _Copy, back: int, ops: list[Op], ranges: list[Range]) -> None:
+    def _copy(self, recipe: Recipe, span: Copy, back: int, ops: list[Op], ranges: list[Range]) -> None:
         ends = recipe.ends
         first = bisect_right(ends, span.start)
         begin = ends[first - 1] if first else 0
@@ -389,13 +391,13 @@ class Splitter:
         pieces: list[bytes],
         ends: list[int],
         ranges: list[Range],
-        parent: _Tip | None,
-        plan: Sequence[_Copy | bytes],
+        parent: Tip | None,
+        plan: Sequence[Copy | bytes],
     ) -> None:
-        tip = _Tip(pieces, ends, Recipe(ranges), self.written)
+        tip = Tip(pieces, ends, Recipe(ranges), self.written)
         tips = self._tips
         if parent is not None:
-            shared = sum(item.end - item.start for item in plan if type(item) is _Copy)
+            shared = sum(item.end - item.start for item in plan if type(item) is Copy)
             if shared * 2 > parent.ends[-1]:
                 tips.remove(parent)
         tips.insert(0, tip)

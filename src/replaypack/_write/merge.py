@@ -9,7 +9,7 @@ from typing import NamedTuple
 from replaypack._read.cache import Cache
 from replaypack._read.index import SegmentIndex
 from replaypack._read.packs import Frame, PackReader
-from replaypack.errors import FormatError
+from replaypack._read.tables import TableReader
 from replaypack.format.frame import Compressor
 from replaypack.format.manifest import PackRef, Segment
 from replaypack.format.pack import Origin
@@ -21,10 +21,7 @@ from replaypack.format.table import (
     LITERALS,
     RECORDS,
     FrameRef,
-    KeyPage,
     Location,
-    TableShape,
-    parse_page,
     unpack_frame,
 )
 from replaypack.storage import Storage
@@ -33,9 +30,6 @@ from .literals import CUT
 from .segment import RECORD_FRAME, PackSink, SegmentBuilder, Upload, UploadLarge, make_segment
 
 __all__ = ["Live", "finish", "merge_data", "merge_tables"]
-
-#: Byte at which the index of a pack begins in an entry.
-_PACK_AT = 6
 
 
 class Live(NamedTuple):
@@ -59,58 +53,9 @@ class Live(NamedTuple):
         return bool(self.own) and self.size < limit
 
 
-class _Source:
-    """Reads one segment's tables and frames in order, holding one page at a time."""
-
-    def __init__(self, storage: Storage, live: Live) -> None:
-        self.reader = PackReader(storage)
-        self.index = SegmentIndex(live.packs, live.segment, self.reader, Cache(0))
-
-    def pages(self, shape: TableShape) -> Iterator[bytes]:
-        root = self.index.root(shape)
-        for number in range(len(root.fences)):
-            frame = self.index.page_frame(shape, number)
-            [raw] = self.reader.read([frame])
-            count, digest = root.page_count(number), root.digests[number]
-            if shape is KEYS:
-                yield KeyPage(raw, count, digest, where=frame.where).rows
-            else:
-                yield parse_page(shape, raw, count, digest, where=frame.where)
-
-    def rows(self, shape: TableShape, packs: Sequence[int] | None = None) -> Iterator[bytes]:
-        """Yield entries, the indexes of their packs replaced where asked: ``packs[old]`` is the new one."""
-        width = shape.width
-        same = packs is None or all(old == new for old, new in enumerate(packs))
-        for page in self.pages(shape):
-            if packs is not None:
-                _check_packs(page, _PACK_AT, width, len(packs))
-            rows = page if same or packs is None else _renumber(page, _PACK_AT, width, packs)
-            for start in range(0, len(rows), width):
-                yield rows[start : start + width]
-
-
-def _check_packs(rows: bytes, at: int, width: int, count: int) -> None:
-    """Refuse entries that name a pack beyond the ``count`` that there are: they would name another one's."""
-    low = rows[at + 3 :: width]
-    if not any(rows[at + byte :: width].strip(b"\0") for byte in range(3)) and max(low, default=0) < count:
-        return
-    for start in range(at, len(rows), width):
-        named = int.from_bytes(rows[start : start + 4], "big")
-        if named >= count:
-            raise FormatError(f"a table names pack {named} of {count}", where="page")
-
-
-def _renumber(rows: bytes, at: int, width: int, packs: Sequence[int]) -> bytes:
-    out = bytearray(rows)
-    if len(packs) <= 256 and max(packs) < 256:
-        # One column, translated in one call: nearly always.
-        table = bytes(packs) + bytes(256 - len(packs))
-        out[at + 3 :: width] = rows[at + 3 :: width].translate(table)
-        return bytes(out)
-    for start in range(at, len(out), width):
-        old = int.from_bytes(out[start : start + 4], "big")
-        out[start : start + 4] = packs[old].to_bytes(4, "big")
-    return bytes(out)
+def _reader(storage: Storage, live: Live) -> tuple[TableReader, PackReader]:
+    reader = PackReader(storage)
+    return TableReader(SegmentIndex(live.packs, live.segment, reader, Cache(0)), reader), reader
 
 
 def merge_tables(
@@ -134,7 +79,7 @@ def merge_tables(
                 packs.append(pack)
             mapping.append(indexes[pack.digest])
         maps.append(mapping)
-    sources = [_Source(storage, live) for live in lives]
+    sources = [_reader(storage, live)[0] for live in lives]
     sink = PackSink(origin, upload, compressor, packs)
     frames: list[FrameRef] = []
 
@@ -174,14 +119,14 @@ def merge_data(storage: Storage, lives: Sequence[Live], origin: Origin, upload: 
     records = _RecordJoiner(builder)
     literals = _LiteralJoiner(builder)
     for live in lives:
-        source = _Source(storage, live)
+        source, reader = _reader(storage, live)
         for page in source.pages(KEYS):
             builder.add_keys(page)
         for page in source.pages(RECORDS):
             for start in range(0, len(page), RECORDS.width):
                 entry = unpack_frame(page, start)
-                pack = source.index.pack(entry.frame, where="page of records")
-                [raw] = source.reader.read([Frame(pack, entry.frame, entry.raw, entry.digest)])
+                pack = source.segment.pack(entry.frame, where="page of records")
+                [raw] = reader.read([Frame(pack, entry.frame, entry.raw, entry.digest)])
                 records.add(entry.items, raw)
                 builder.compress(compressor)
         for page in source.pages(LITERALS):
@@ -189,9 +134,9 @@ def merge_data(storage: Storage, lives: Sequence[Live], origin: Origin, upload: 
                 entry = unpack_frame(page, start)
                 if entry.first >= INLINE_SPACE:
                     break  # they lie in the record frames
-                pack = source.index.pack(entry.frame, where="page of literals")
+                pack = source.segment.pack(entry.frame, where="page of literals")
                 if pack.digest in live.own:
-                    [raw] = source.reader.read([Frame(pack, entry.frame, entry.raw, entry.digest)])
+                    [raw] = reader.read([Frame(pack, entry.frame, entry.raw, entry.digest)])
                     literals.add(entry.first, raw)
                 else:
                     literals.close()

@@ -30,6 +30,7 @@ from replaypack.format.manifest import (
     Segment,
     State,
     TableRef,
+    Tombstone,
     encode_manifest,
     encode_pack_page,
     parse_manifest,
@@ -43,9 +44,10 @@ from replaypack.storage import Storage
 
 from .literals import CUT
 from .merge import Live, finish, merge_data, merge_tables
+from .reuse import Reused, read_marks
 from .segment import SegmentBuilder, pack_ref
 
-__all__ = ["ClaimMode", "Progress", "Publisher", "new_id", "now_rfc3339", "progress_of"]
+__all__ = ["ClaimMode", "Progress", "Publisher", "new_id", "now_rfc3339", "progress_of", "write_latest"]
 
 ClaimMode = Literal["create", "append", "replace"]
 
@@ -56,6 +58,8 @@ MAX_LARGE = 4
 #: Packs from this size (bytes) on are not rewritten while recording.
 KEEP = 1 << 20
 _NO_CACHE = "no-cache"
+#: A pack that was uploaded this long ago (seconds) and stands in no manifest is looked for before it does.
+_UPLOADED_LONG_AGO = 3600
 #: Inline pack references take about 80 bytes of the manifest each.
 _MAX_INLINE_PACKS = 512
 
@@ -105,7 +109,9 @@ class Publisher:
         revision: int,
         previous: str | None,
         level: int = 6,
+        packs_by: bytes | None = None,
     ) -> None:
+        """``packs_by`` is the writer id that packs are marked with, where it is not ``writer``."""
         self.storage = storage
         self.name = name
         self.writer = writer
@@ -116,14 +122,18 @@ class Publisher:
         self.revision = revision
         self.previous = previous
         self.compressor = Compressor(level)
-        self.origin = Origin(bytes.fromhex(template.id), writer, name)
+        self.origin = Origin(bytes.fromhex(template.id), packs_by or writer, name)
         self.checkpoint = 0
         self.published = base.content.records if base is not None else 0
+        self.tombstones: list[Tombstone] = base.storage.tombstones if base is not None else []
         self._lost = False
         self.lives: list[Live] = _base_lives(base, base_packs) if base is not None else []
         self.uploaded = 0
-        #: Packs that were uploaded and stand in no manifest yet, and those of them that name no recording.
-        self.loose: dict[str, bool] = {}
+        #: Packs that were uploaded and stand in no manifest yet: their size, when that was (seconds since the epoch),
+        #: and whether they name no recording.
+        self.loose: dict[str, tuple[int, float, bool]] = {}
+        #: Packs that were there already.
+        self.reused = Reused(storage)
 
     def rewind(self, manifest: Manifest | None, packs: Sequence[PackRef]) -> list[str]:
         """Forget what was uploaded and is not in ``manifest``, and delete it; return the keys of what stays.
@@ -133,7 +143,7 @@ class Publisher:
         self.lives = _base_lives(manifest, packs) if manifest is not None else []
         self.published = manifest.content.records if manifest is not None else 0
         staying = []
-        for digest, shared in self.loose.items():
+        for digest, (_, _, shared) in self.loose.items():
             key = pack_key_of(digest)
             try:
                 if shared:
@@ -149,7 +159,7 @@ class Publisher:
 
     def upload(self, ref: PackRef, data: bytes) -> None:
         """Put a pack in the store under its digest."""
-        self.loose[ref.digest] = False
+        self.loose[ref.digest] = (ref.size, time.time(), False)
         self.storage.put_new(pack_key_of(ref.digest), data)
         self.uploaded += len(data)
 
@@ -159,25 +169,61 @@ class Publisher:
         The same bytes give the same pack in every recording, so it may be there already. Returns for each frame
         (offset in the literal, raw bytes, digest, pack, location).
         """
-        builder = PackBuilder(None)
+        cut = CUT
+        while True:
+            ref, pack, frames = self._large_pack(data, cut)
+            if not self._has(ref, pack):
+                self.upload(ref, pack)
+                self.loose[ref.digest] = (ref.size, time.time(), True)
+                break
+            # What is there without a reference may be deleted at any moment once it is marked. What is not marked,
+            # and is there still, is safe for longer than this takes.
+            if not read_marks(self.storage).has(pack_key_of(ref.digest)) and self._has(ref, pack):
+                self.reused.add(ref, pack)
+                break
+            cut = min(cut, len(data)) - 3  # other frames make another pack, which nobody has marked
+        return [(start, raw, short, ref, at) for start, raw, short, at in frames]
+
+    def _large_pack(self, data: bytes, cut: int) -> tuple[PackRef, bytes, list[tuple[int, int, bytes, Location]]]:
+        builder = PackBuilder(None, self.compressor.noted)
         frames = []
-        for start in range(0, len(data), CUT):
-            raw = data[start : start + CUT]
+        for start in range(0, len(data), cut):
+            raw = data[start : start + cut]
             short = short_digest(raw)
             at = builder.add(
                 FrameKind.LITERAL, self.compressor(raw), raw=len(raw), first=start, count=len(raw), digest=short
             )
             frames.append((start, len(raw), short, at))
         pack = builder.finish()
-        ref = pack_ref(pack)
+        return pack_ref(pack), pack, frames
+
+    def _has(self, ref: PackRef, pack: bytes) -> bool:
         try:
-            there = self.storage.get_suffix(pack_key_of(ref.digest), TRAILER_SIZE) == pack[-TRAILER_SIZE:]
+            return self.storage.get_suffix(pack_key_of(ref.digest), TRAILER_SIZE) == pack[-TRAILER_SIZE:]
         except ObjectMissingError:
-            there = False
-        if not there:
-            self.upload(ref, pack)
-            self.loose[ref.digest] = True
-        return [(start, raw, short, ref, at) for start, raw, short, at in frames]
+            return False
+
+    def ensure(self) -> None:
+        """Before a manifest names them: check that packs are there that were reused, or uploaded long ago.
+
+        Raises `ObjectMissingError`.
+        """
+        old = time.time() - _UPLOADED_LONG_AGO
+        self.reused.ensure(PackRef(name, size) for name, (size, when, _) in self.loose.items() if when < old)
+
+    def named(self) -> None:
+        """After a manifest named them: look again for packs that were reused, and upload again what is gone.
+
+        Raises `ObjectMissingError` where that cannot be done.
+        """
+        try:
+            self.reused.ensure()
+        except ObjectMissingError:
+            raise
+        except StorageError:
+            pass  # they were there a moment ago, and what names them is written
+        self.reused.clear()
+        self.loose.clear()
 
     # Segments
 
@@ -267,7 +313,7 @@ class Publisher:
         pack_pages: list[PageRef] = []
         if len(packs) > _MAX_INLINE_PACKS:
             chunks = [packs[i : i + PACKS_PER_PAGE] for i in range(0, len(packs), PACKS_PER_PAGE)]
-            pack_pages = self._pages([encode_pack_page(chunk) for chunk in chunks])
+            pack_pages = self.pages([encode_pack_page(chunk) for chunk in chunks])
             packs = []
         segments = self._bounded(segments, len(packs) * 80)
         storage = StorageSection(
@@ -284,14 +330,15 @@ class Publisher:
             literals=progress.literals,
             inlines=progress.inlines,
             merkle_edge=[node.hex() for node in tree.edge],
-            tombstones=[],
+            tombstones=self.tombstones,
             withheld=[],
+            source=None,
         )
         return encode_manifest(content, storage)
 
-    def _pages(self, raws: Sequence[bytes]) -> list[PageRef]:
+    def pages(self, raws: Sequence[bytes]) -> list[PageRef]:
         """Put pages that the manifest refers to directly in a pack of their own."""
-        builder = PackBuilder(self.origin)
+        builder = PackBuilder(self.origin, self.compressor.noted)
         placed = []
         for raw in raws:
             short = short_digest(raw)
@@ -322,7 +369,7 @@ class Publisher:
             total -= size
         if not moved:
             return segments
-        pages = self._pages([base64.b64decode(table.root or "") for _, _, table in moved])
+        pages = self.pages([base64.b64decode(table.root or "") for _, _, table in moved])
         result = list(segments)
         for (number, name, table), page in zip(moved, pages, strict=True):
             ref = TableRef(count=table.count, root=None, page=page)
@@ -340,9 +387,10 @@ class Publisher:
             claim=self.mode,
             previous=self.previous,
         )
+        self.ensure()
         self.storage.put(open_key(self.name, self.revision), manifest.raw, cache_control=_NO_CACHE)
         self.uploaded += len(manifest.raw)
-        self.loose.clear()
+        self.named()
         if self.mode != "replace" and not self._claim_is_lost():
             self.write_latest(self.name, manifest)
         self.published = progress.tree.count
@@ -381,6 +429,7 @@ class Publisher:
             error=error,
             previous=self.previous,
         )
+        self.ensure()
         try:
             self.storage.put_new(revision_key(self.name, self.revision + 1), manifest.raw)
         except ObjectExistsError:
@@ -391,6 +440,7 @@ class Publisher:
                 sibling=sibling,
             ) from None
         self.uploaded += len(manifest.raw)
+        self.named()
         self.published = progress.tree.count
         self.write_latest(self.name, manifest)
         return manifest
@@ -399,7 +449,9 @@ class Publisher:
         """Commit all records, those that they continue included, under a name of this writer's own; return it."""
         sibling = self._sibling
         manifest = self.manifest(revision=1, cause=cause, state=state, progress=progress, error=error)
+        self.ensure()
         self.storage.put_new(revision_key(sibling, 1), manifest.raw)
+        self.named()
         self.published = progress.tree.count
         self.write_latest(sibling, manifest)
         return sibling
@@ -438,16 +490,23 @@ class Publisher:
 
     def write_latest(self, name: str, manifest: Manifest) -> None:
         """Overwrite the hint. The commit is done by then, so that failing is a warning."""
-        try:
-            self.storage.put(latest_key(name), manifest.raw, cache_control=_NO_CACHE)
+        if write_latest(self.storage, name, manifest):
             self.uploaded += len(manifest.raw)
-        except StorageError as error:
-            warnings.warn(
-                f"{name!r} is committed, but latest.json could not be written ({error}); "
-                "readers find the new revision with fresh=True",
-                ReplaypackWarning,
-                stacklevel=2,
-            )
+
+
+def write_latest(storage: Storage, name: str, manifest: Manifest) -> bool:
+    """Overwrite the hint of a recording; return whether it worked. That it does not is a warning."""
+    try:
+        storage.put(latest_key(name), manifest.raw, cache_control=_NO_CACHE)
+    except StorageError as error:
+        warnings.warn(
+            f"{name!r} is committed, but latest.json could not be written ({error}); "
+            "readers find the new revision with fresh=True",
+            ReplaypackWarning,
+            stacklevel=3,
+        )
+        return False
+    return True
 
 
 def _youngest(tiers: Sequence[int]) -> tuple[int, int]:

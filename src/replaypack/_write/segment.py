@@ -11,6 +11,8 @@ import heapq
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Self
 
 from replaypack.format.digests import digest as digest_of
 from replaypack.format.digests import short_digest
@@ -38,6 +40,7 @@ from replaypack.format.table import (
 __all__ = [
     "PACK_TARGET",
     "RECORD_FRAME",
+    "LiteralFrame",
     "PackSink",
     "SegmentBuilder",
     "Upload",
@@ -77,11 +80,10 @@ class _RecordFrame:
         self.placed: tuple[PackRef, Location] | None = None
 
 
-class _LiteralFrame:
-    """Literals of one frame; ``placed`` says where they lie when in a pack already, ``external`` whether in one
-    that is not this recording's own."""
+class LiteralFrame:
+    """Literals of one frame; ``placed`` says where they lie when in a pack already."""
 
-    __slots__ = ("digest", "external", "first", "frame", "items", "placed", "raw")
+    __slots__ = ("digest", "first", "frame", "items", "placed", "raw")
 
     def __init__(self, first: int, raw: bytes) -> None:
         self.first = first
@@ -89,7 +91,13 @@ class _LiteralFrame:
         self.digest = short_digest(raw)
         self.frame = raw
         self.placed: tuple[PackRef, Location] | None = None
-        self.external = False
+
+    @classmethod
+    def elsewhere(cls, first: int, raw: int, items: int, digest: bytes, pack: PackRef, at: Location) -> Self:
+        """Literals that lie in another pack: the last ``items`` bytes of a frame of ``raw`` bytes."""
+        frame = cls(first, b"")
+        frame.raw, frame.items, frame.digest, frame.placed = raw, items, digest, (pack, at)
+        return frame
 
 
 class PackSink:
@@ -101,7 +109,7 @@ class PackSink:
         self._compressor = compressor
         #: Packs by index, as table entries name them; None is the one being built.
         self.packs = packs
-        self.builder = PackBuilder(origin)
+        self.builder = PackBuilder(origin, compressor.noted)
         self.index = len(packs)
         packs.append(None)
         self.written: list[PackRef] = []
@@ -141,7 +149,7 @@ class PackSink:
     def next(self) -> None:
         """Close the pack being built and begin another."""
         self.close()
-        self.builder = PackBuilder(self._origin)
+        self.builder = PackBuilder(self._origin, self._compressor.noted)
         self.index = len(self.packs)
         self.packs.append(None)
 
@@ -178,13 +186,17 @@ class SegmentBuilder:
         #: Packs of its own that were uploaded before it is finished.
         self.spilled: list[PackRef] = []
         self._records: list[_RecordFrame] = []
-        self._literals: list[_LiteralFrame] = []
+        self._literals: list[LiteralFrame] = []
         self._keys: list[bytes] = []
         self._loose = 0
         self._runs: list[bytes] = []
         self._blobs: list[bytes] = []
         self._large: list[tuple[int, bytes]] = []
-        self._queue: deque[_RecordFrame | _LiteralFrame] = deque()
+        self._queue: deque[_RecordFrame | LiteralFrame] = deque()
+        #: Raw bytes of the frames that are still to be compressed.
+        self.waiting = 0
+        #: Gives more entries of ``keys`` and ``blobs``, sorted.
+        self.more: Callable[[TableShape], Iterable[bytes]] | None = None
 
     def add_record_frame(self, count: int, sections: list[bytes]) -> None:
         """Add a closed record frame of ``count`` records, which follows those before."""
@@ -194,6 +206,7 @@ class SegmentBuilder:
         self.count += count
         self._inlines += frame.inline_size
         self.size += frame.raw
+        self.waiting += frame.raw
 
     def add_keys(self, rows: bytes) -> None:
         """Add entries of ``keys``, one after another, in any order."""
@@ -206,17 +219,21 @@ class SegmentBuilder:
             self._keys.clear()
             self._loose = 0
 
-    def add_literal_frame(self, first: int, raw: bytes) -> None:
+    def add_literal_frame(self, first: int, raw: bytes) -> LiteralFrame:
         """Add a closed literal frame of this segment's own pack."""
-        frame = _LiteralFrame(first, raw)
+        frame = LiteralFrame(first, raw)
         self._literals.append(frame)
         self._queue.append(frame)
         self.size += len(raw)
+        self.waiting += len(raw)
+        return frame
 
     def add_external(self, first: int, raw: int, items: int, digest: bytes, pack: PackRef, at: Location) -> None:
         """Add literals that lie in another pack: the last ``items`` bytes of a frame of ``raw`` bytes."""
-        frame = _LiteralFrame(first, b"")
-        frame.raw, frame.items, frame.digest, frame.placed, frame.external = raw, items, digest, (pack, at), True
+        self._literals.append(LiteralFrame.elsewhere(first, raw, items, digest, pack, at))
+
+    def refer(self, frame: LiteralFrame) -> None:
+        """Add literals of another segment, which are in a pack by the time this one is finished."""
         self._literals.append(frame)
 
     def add_large(self, first: int, data: bytes) -> None:
@@ -228,19 +245,20 @@ class SegmentBuilder:
         """Add an entry of ``blobs``."""
         self._blobs.append(entry)
 
-    def compress(self, compressor: Compressor) -> None:
-        """Compress what is waiting."""
-        while self._queue:
-            # Taken off the queue once it is compressed: after a failure it is tried again, not written empty.
-            frame = self._queue[0]
+    def compress(self, compressor: Compressor, run: Callable[..., Iterable[bytes]] = map) -> None:
+        """Compress what is waiting, by ``run``, which may be the ``map`` of a pool of threads."""
+        waiting = tuple(self._queue)
+        for frame, data in zip(waiting, run(partial(_compressed, compressor), waiting), strict=True):
+            frame.frame = data
             if isinstance(frame, _RecordFrame):
-                if frame.sections is not None:
-                    frame.frame = compressor.sections(frame.sections)
-                    frame.sections = None
-            else:
-                frame.frame = compressor(frame.frame)
-            self.size += len(frame.frame) - frame.raw
+                frame.sections = None
+            self.size += len(data) - frame.raw
+            self.waiting -= frame.raw
+            # Taken off the queue once it is compressed: after a failure it is tried again, not written empty.
             self._queue.popleft()
+
+    def _more(self, shape: TableShape) -> Iterable[bytes]:
+        return self.more(shape) if self.more is not None else ()
 
     def _sorted_keys(self) -> Iterator[bytes]:
         width = KEYS.width
@@ -248,16 +266,16 @@ class SegmentBuilder:
             map(run.__getitem__, map(slice, range(0, len(run), width), range(width, len(run) + 1, width)))
             for run in self._runs
         )
-        return heapq.merge(*runs, split_rows(KEYS, self._keys))
+        return heapq.merge(*runs, split_rows(KEYS, self._keys), self._more(KEYS))
 
-    def spill(self, origin: Origin, upload: Upload, upload_large: UploadLarge, compressor: Compressor) -> None:
+    def spill(self, origin: Origin | None, upload: Upload, upload_large: UploadLarge, compressor: Compressor) -> None:
         """Upload the frames in memory as a pack, so that memory stays bounded; tables come when it is finished.
 
         May be called again after it failed.
         """
         self.compress(compressor)
         self._place_large(upload_large)
-        builder = PackBuilder(origin)
+        builder = PackBuilder(origin, compressor.noted)
         literals = [frame for frame in self._literals if frame.placed is None]
         records = [frame for frame in self._records if frame.placed is None]
         if not literals and not records:
@@ -268,7 +286,7 @@ class SegmentBuilder:
         ref = pack_ref(data)
         upload(ref, data)
         self.spilled.append(ref)
-        frames: list[_LiteralFrame | _RecordFrame] = [*literals, *records]
+        frames: list[LiteralFrame | _RecordFrame] = [*literals, *records]
         for frame, at in zip(frames, places, strict=True):
             frame.placed = (ref, at)
             frame.frame = b""
@@ -302,13 +320,16 @@ class SegmentBuilder:
                 packs.append(pack)
             return at._replace(pack=index)
 
+        own = {pack.digest for pack in self.spilled}
+        fresh: list[tuple[LiteralFrame, Location]] = []
         literal_rows: list[bytes] = []
         for literal in sorted(self._literals, key=lambda frame: frame.first):
             if literal.placed is None:
                 at = _add_literal(sink.builder, literal)._replace(pack=sink.index)
+                fresh.append((literal, at))
             else:
                 at = placed(*literal.placed)
-                if literal.external:
+                if literal.placed[0].digest not in own:
                     pack = bytes.fromhex(literal.placed[0].digest)
                     sink.builder.add_external(literal.first, pack, at, literal.raw, literal.items, literal.digest)
             literal_rows.append(pack_frame(FrameEntry(literal.first, at, literal.raw, literal.items, literal.digest)))
@@ -335,15 +356,23 @@ class SegmentBuilder:
             root,
             sink.table(RECORDS, record_rows),
             sink.table(LITERALS, literal_rows + inline_rows),
-            sink.table(BLOBS, sorted(self._blobs)),
+            sink.table(BLOBS, heapq.merge(sorted(self._blobs), self._more(BLOBS))),
         ]
         sink.close()
         refs = [pack for pack in packs if pack is not None]
+        for literal, at in fresh:
+            literal.placed, literal.frame = (refs[at.pack], at), b""
         segment = make_segment(self.first, self.count, self.inline_first, roots, near)
         return segment, refs, sum(pack.size for pack in sink.written)
 
 
-def _add_literal(builder: PackBuilder, frame: _LiteralFrame) -> Location:
+def _compressed(compressor: Compressor, frame: _RecordFrame | LiteralFrame) -> bytes:
+    if isinstance(frame, LiteralFrame):
+        return compressor(frame.frame)
+    return frame.frame if frame.sections is None else compressor.sections(frame.sections)
+
+
+def _add_literal(builder: PackBuilder, frame: LiteralFrame) -> Location:
     return builder.add(
         FrameKind.LITERAL, frame.frame, raw=frame.raw, first=frame.first, count=frame.raw, digest=frame.digest
     )

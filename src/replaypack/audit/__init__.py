@@ -2,22 +2,87 @@
 
 from __future__ import annotations
 
+from replaypack.format.proof import MAX_PROOF, Proof, check_payload, check_proof
+
 from ._faults import FAULTS, LEVELS, Fault, Level, Progress
+from .catalog import Cataloged, write_catalog
+from .compact import Compacted, Compaction, compact
+from .copy import Copied, CopiedRecording, copy
+from .diff import Diff, assert_same, diff
+from .gc import Amount, Collected, Unreadable, gc
+from .prove import prove
+from .purge import Purged, purge
 from .rekey import Rekeyed, rekey
+from .salvage import Lost, Salvage, SalvagedRecording, salvage
 from .scan import Finding, scan
+from .sign import (
+    SignatureObject,
+    SignatureState,
+    Signed,
+    check_signature,
+    load_private_key,
+    load_public_key,
+    new_key,
+    sign,
+    signatures,
+)
+from .stats import ArchiveStats, RecordingStats, stats, stats_archive
 from .verify import verify_archive, verify_recording, verify_revisions
+from .zips import Wanted, Zipped, zip_recordings
 
 __all__ = [
+    "Wanted",
+    "Zipped",
+    "zip_recordings",
     "FAULTS",
     "LEVELS",
+    "Cataloged",
+    "Copied",
+    "CopiedRecording",
+    "MAX_PROOF",
+    "ArchiveStats",
+    "Diff",
+    "Amount",
+    "Collected",
+    "Compacted",
+    "Compaction",
     "Fault",
     "Finding",
     "Level",
+    "Lost",
     "Progress",
+    "Proof",
     "Rekeyed",
+    "copy",
+    "Salvage",
+    "SalvagedRecording",
+    "SignatureObject",
+    "SignatureState",
+    "Signed",
+    "check_payload",
+    "check_proof",
+    "check_signature",
+    "load_private_key",
+    "load_public_key",
+    "new_key",
+    "prove",
+    "Unreadable",
+    "gc",
+    "Purged",
+    "purge",
+    "compact",
     "rekey",
+    "salvage",
     "scan",
+    "sign",
+    "signatures",
+    "RecordingStats",
+    "assert_same",
+    "diff",
+    "stats",
+    "stats_archive",
     "verify_archive",
     "verify_recording",
     "verify_revisions",
+    "write_catalog",
 ]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from blake3 import blake3
 
-from replaypack._read.blobs import recipe_of
+from replaypack._read.blobs import is_withheld, recipe_of
 from replaypack._read.index import Found, check_proportion
 from replaypack.errors import CanonicalizationError, FormatError, ObjectMissingError, ObjectTooShortError
 from replaypack.format.base64 import encode_base64
@@ -74,7 +74,7 @@ class PayloadChecker:
         """Yield what is wrong with the payloads of one record, and whether its key is that of its identity."""
         row = found.row
         for role, ref in (("request", row.request), ("identity", row.identity), ("response", row.response)):
-            if ref is None or ref.encoding == 0:
+            if ref is None or ref.encoding == 0 or is_withheld(self._recording.index, row, role):
                 continue
             where = f"{role} of record {row.seq}"
             # The key of a redacted record is of what was there before.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from typing import NamedTuple
 
 from replaypack._read.index import Found
 from replaypack._read.packs import Frame
@@ -31,6 +32,7 @@ from ._faults import Fault, fault
 from ._multiset import MultisetSum, differences
 from ._packs import PackChecker
 from ._payloads import PayloadChecker, Spans
+from ._purged import PurgedChecker
 from ._tables import Pages, frame_tail
 
 __all__ = ["RowChecker"]
@@ -56,6 +58,8 @@ class RowChecker:
         self._progress = progress
         self._tree = MerkleTree()
         self._counts: dict[str, int] = {}
+        self._purged = 0
+        self._gone = PurgedChecker(pages.index)
         self._lost = Spans()
         self._payloads = PayloadChecker(recording)
 
@@ -65,14 +69,22 @@ class RowChecker:
         for number in range(len(self._index.segments)):
             yield from self._segment(number)
         yield from self._payloads.unreadable()
+        yield from self._gone.left()
         if not self._lost:
             if self._tree.root.hex() != content.merkle_root:
                 message = f"the rows have the root {self._tree.root.hex()}, the content names {content.merkle_root}"
                 yield fault("merkle.mismatch", self._recording.locator, message)
-            if self._counts != content.counts:
+            if self._counts_differ(content.counts):
                 message = f"the rows are {self._counts}, the content says {content.counts}"
                 yield fault("counts.mismatch", self._recording.locator, message)
         self._progress(content.records, content.records)
+
+    def _counts_differ(self, told: dict[str, int]) -> bool:
+        """Whether the rows are others than the content says: of purged ones the kinds are not known."""
+        if not self._purged:
+            return self._counts != told
+        more = any(count > told.get(kind, 0) for kind, count in self._counts.items())
+        return more or sum(self._counts.values()) + self._purged != sum(told.values())
 
     # One segment
 
@@ -81,9 +93,15 @@ class RowChecker:
         lost_keys, lost_blobs = self._lost_pages(number, KEYS), self._lost_pages(number, BLOBS)
         yield from self._pages.take_faults()
         expected = self._index.segments[number].segment.first
+        self._gone.begin_segment(self._index.segments[number].segment.inline_first)
         for item in self._rows(number, report=True):
             if isinstance(item, Fault):
                 yield item
+                continue
+            if isinstance(item, _Purged):
+                expected = item.seq + 1
+                self._tree.add(item.leaf)
+                self._purged += 1
                 continue
             entry, found = item
             row = found.row
@@ -99,6 +117,7 @@ class RowChecker:
                 if not lost_blobs(blob):
                     (listed if blob[-1] == _RESPONSE else others).add(blob)
             yield from self._payloads.check(found)
+            self._gone.used(found)
             if row.seq % 256 == 0:
                 self._progress(row.seq, self._manifest.content.records)
         for key_side in self._compare(number, KEYS, keys, lost_keys, _any, self._key_rows):
@@ -111,7 +130,7 @@ class RowChecker:
         ):
             yield from _blob_faults([], only_table)
 
-    def _rows(self, number: int, *, report: bool) -> Iterator[tuple[FrameEntry, Found] | Fault]:
+    def _rows(self, number: int, *, report: bool) -> Iterator[_Item]:
         """Every record of a segment that can be read; with ``report`` also why others cannot."""
         batch: list[FrameEntry] = []
         lost: list[int] = []
@@ -134,9 +153,7 @@ class RowChecker:
         if report and root_sound and position < end:
             self._lost.add(position, end)
 
-    def _batch(
-        self, number: int, entries: list[FrameEntry], report: bool
-    ) -> Iterator[tuple[FrameEntry, Found] | Fault]:
+    def _batch(self, number: int, entries: list[FrameEntry], report: bool) -> Iterator[_Item]:
         segment = self._index.segments[number]
         frames = []
         for entry in entries:
@@ -163,6 +180,7 @@ class RowChecker:
             except _GONE as error:
                 if report:
                     self._lost.add(entry.first, entry.first + entry.items)
+                    self._gone.lost_frame()
                     yield from self._lost_frame(entry, frame, error)
                 continue
             yield from self._frame(entry, one, report)
@@ -178,8 +196,18 @@ class RowChecker:
         detail = error.detail if isinstance(error, FormatError) else str(error)
         yield fault("frame.corrupted", frame.where if frame is not None else "records", f"{what}: {detail}")
 
-    def _frame(self, entry: FrameEntry, frame: RecordFrame, report: bool) -> Iterator[tuple[FrameEntry, Found] | Fault]:
+    def _frame(self, entry: FrameEntry, frame: RecordFrame, report: bool) -> Iterator[_Item]:
+        purged = self._index.purged
+        if report and purged:
+            gone = {n: entry.first + n for n in range(frame.count) if entry.first + n in purged}
+            yield from self._gone.frame(frame, gone)
+        first = next((n for n in range(frame.count) if entry.first + n not in purged), 0)
         for number in range(frame.count):
+            seq = entry.first + number
+            if seq in purged:
+                if report:
+                    yield _Purged(seq, purged[seq][0])
+                continue
             try:
                 row, data, inline = frame.record(number)
             except FormatError as error:
@@ -187,10 +215,11 @@ class RowChecker:
                     self._lost.add(entry.first + number, entry.first + number + 1)
                     yield fault("row.corrupted", frame.where, f"record {entry.first + number}: {error.detail}")
             else:
-                if not number and row.seq != entry.first:
+                if number == first and row.seq != seq:
                     # Another frame than its table says. It is not looked into: a table can name it any number of times.
                     if report:
                         self._lost.add(entry.first, entry.first + entry.items)
+                        self._gone.lost_frame()
                         message = f"the frame begins with record {row.seq}, its table says {entry.first}"
                         yield fault("row.order", frame.where, message)
                     return
@@ -240,11 +269,13 @@ class RowChecker:
         Where they are ``optional`` the former mean nothing, and a table without any is not looked into.
         """
         seq_at = 24 if shape is KEYS else 16
+        # Of purged records keys may have entries, which nothing is left to be compared with.
+        ignored: Collection[int] = self._index.purged if shape is KEYS else ()
 
         def from_table() -> Iterator[bytes]:
             for _, entry in self._pages.entries(number, shape):
                 seq = int.from_bytes(entry[seq_at : seq_at + 6], "big")
-                if wanted(entry) and seq not in self._lost and not is_lost(entry):
+                if wanted(entry) and seq not in self._lost and seq not in ignored and not is_lost(entry):
                     yield entry
 
         def from_rows() -> Iterator[bytes]:
@@ -258,15 +289,23 @@ class RowChecker:
 
     def _key_rows(self, number: int) -> Iterator[bytes]:
         for item in self._rows(number, report=False):
-            if not isinstance(item, Fault):
+            if not isinstance(item, Fault | _Purged):
                 yield _key_entry(*item)
 
     def _blob_rows(self, number: int) -> Iterator[bytes]:
         for item in self._rows(number, report=False):
-            if not isinstance(item, Fault):
+            if not isinstance(item, Fault | _Purged):
                 yield from _blob_entries(item[1].row)
 
 
+class _Purged(NamedTuple):
+    """A record of which only the leaf is left."""
+
+    seq: int
+    leaf: bytes
+
+
+_Item = tuple[FrameEntry, Found] | _Purged | Fault
 _Test = Callable[[bytes], bool]
 
 

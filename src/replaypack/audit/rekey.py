@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from replaypack._read.rekeyed import new_key
+from replaypack._read.rekeyed import new_key, refuse_incomplete
 from replaypack._read.sequence import in_order
 from replaypack._write.claim import refuse_case_twin, refuse_claimed
 from replaypack._write.merge import finish
 from replaypack._write.publish import Progress as State
 from replaypack._write.publish import Publisher
+from replaypack._write.reuse import renamed
 from replaypack._write.segment import PACK_TARGET, SegmentBuilder
 from replaypack.canonical import canonical_json
 from replaypack.errors import (
@@ -82,7 +83,8 @@ def rekey(
     may name an older one to begin from. All records stay as they are but for their keys; the content digest is
     another one, and ``derived_from`` in the new manifest names the old one.
 
-    Raises `UsageError` (still being recorded, or its policy is that one already), `RecordingNotFoundError`,
+    Raises `UsageError` (still being recorded, its policy is that one already, or records of it were purged),
+    `WithheldError` (its requests are not in this copy), `RecordingNotFoundError`,
     `RecordingExistsError`, `ConflictError` (another writer came first; nothing was changed), `FormatError` (a record
     whose identity does not give its key), `CanonicalizationError` (an identity that has no key by the new policy),
     `StorageError`.
@@ -109,6 +111,7 @@ def rekey(
             )
         if policy == source.manifest.match:
             raise UsageError(f"{source.locator} has keys of match policy {policy} already")
+        refuse_incomplete(source)
         writer = _Writer(archive, target, source, policy, newest)
         writer.run(progress)
         manifest = writer.commit()
@@ -149,7 +152,7 @@ class _Writer:
             archive.storage,
             name,
             # The same again in a second run: it makes the same packs.
-            writer=digest(b"writer" + seed)[:8],
+            writer=renamed(digest(b"writer" + seed)[:8], archive.storage),
             mode="replace",
             template=template,
             base=None,
@@ -192,6 +195,7 @@ class _Writer:
                 if entry.first < INLINE_SPACE:  # the others lie in record frames
                     pack = segment.pack(entry.frame, where="page of literals")
                     builder.add_external(entry.first, entry.raw, entry.items, entry.digest, pack, entry.frame)
+                    self._publisher.reused.add(pack)
                     count += 1
         if count > MAX_EXTERNAL:
             raise UsageError(f"{self._source.locator} has more than {MAX_EXTERNAL} frames of literals in one segment")
@@ -222,7 +226,7 @@ class _Writer:
 
     def _key(self, found: Found) -> bytes:
         source = self._source
-        key = new_key(Record(source, found), source.manifest.match, self._policy, where=source.locator)
+        key = new_key(Record(source, found, source.index), source.manifest.match, self._policy, where=source.locator)
         if key is None:
             self.kept += 1
             return found.row.key
@@ -241,6 +245,7 @@ class _Writer:
             error=content.error,
             previous=self._previous,
         )
+        publisher.ensure()
         try:
             self._storage.put_new(revision_key(publisher.name, self._number), manifest.raw)
         except ObjectExistsError:
@@ -248,6 +253,7 @@ class _Writer:
                 f"another writer committed revision {self._number} of {publisher.name!r} first; nothing was changed",
                 hint="run it again",
             ) from None
+        publisher.named()
         publisher.write_latest(publisher.name, manifest)
         return manifest
 

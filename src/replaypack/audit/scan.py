@@ -61,6 +61,8 @@ def scan(
     The rules are those of the default policy, and what the recording's own adds; ``secrets`` are values to be found
     as well. Time is linear in the payloads, memory is that of the largest record.
 
+    What was purged or is withheld is not there to be looked at.
+
     Raises `FormatError` and `StorageError` where the recording cannot be read, `UsageError` for an unsound secret.
     """
     finder = _Finder(recording, secrets)
@@ -105,6 +107,8 @@ class _Finder:
             if ref is None or not ref.encoding or ref.digest in self._clean:
                 continue
             if role == "identity" and row.scheme == "opaque":
+                continue
+            if role in record.withheld:
                 continue
             found = list(self.findings(getattr(record, role), record.seq, role))
             if found:

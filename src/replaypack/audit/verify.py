@@ -17,8 +17,9 @@ from replaypack.errors import (
     StorageUnsupportedError,
     UsageError,
 )
+from replaypack.format.dsse import MAX_ENVELOPE, parse_envelope, parse_statement
 from replaypack.format.manifest import Manifest, parse_manifest
-from replaypack.format.names import latest_key, open_key, revision_key
+from replaypack.format.names import latest_key, open_key, revision_key, signature_parts
 
 from ._faults import FAULTS, LEVELS, Fault, Level, Progress, Report, fault, manifest_fault
 from ._packs import PackChecker
@@ -208,6 +209,25 @@ def _revisions(archive: Archive, name: str) -> Iterator[Manifest | Fault]:
         previous = item
         yield item
     yield from _latest(name, numbers, previous, latest, broken)
+    yield from _signatures(archive, name)
+
+
+def _signatures(archive: Archive, name: str) -> Iterator[Fault]:
+    """Whether the signatures are such by their form; who signed, only `check_signature` tells."""
+    for info in archive.storage.list(f"recordings/{name}/"):
+        parts = signature_parts(name, info.key)
+        if parts is None:
+            continue
+        try:
+            envelope = parse_envelope(archive.storage.get_suffix(info.key, MAX_ENVELOPE + 1), where=info.key)
+            statement = parse_statement(envelope, where=info.key)
+        except ObjectMissingError:
+            continue  # removed since it was listed
+        except FormatError as error:
+            yield fault("signature.unreadable", info.key, error.detail)
+            continue
+        if statement.content_digest != parts[0]:
+            yield fault("signature.misplaced", info.key, f"it is about the content digest {statement.content_digest}")
 
 
 def _newest(archive: Archive, name: str) -> tuple[list[int], Manifest | Fault | None]:

@@ -18,7 +18,28 @@ from typer.core import TyperGroup
 from replaypack import __version__
 from replaypack.errors import ReplaypackError
 
-from . import cat, explain, interchange, log, ls, recover, rekey, rm, scan, show, verify
+from . import (
+    cat,
+    catalog,
+    compact,
+    copy,
+    diff,
+    explain,
+    gc,
+    interchange,
+    log,
+    ls,
+    prove,
+    recover,
+    rekey,
+    rm,
+    scan,
+    show,
+    sign,
+    stats,
+    verify,
+    zip,
+)
 from ._output import error_object, exit_code, print_error, silence
 from ._text import dump_json, escape
 
@@ -83,14 +104,26 @@ app.command("ls")(ls.ls)
 app.command("show")(show.show)
 app.command("cat")(cat.cat)
 app.command("verify")(verify.verify)
+app.command("sign")(sign.sign)
+app.command("keygen")(sign.keygen)
+app.command("prove")(prove.prove)
+app.command("check-proof")(prove.check_proof)
 app.command("scan")(scan.scan)
+app.command("diff")(diff.diff)
+app.command("stats")(stats.stats)
 app.command("log")(log.log)
 app.command("explain")(explain.explain)
 app.command("import")(interchange.import_)
 app.command("export")(interchange.export)
 app.command("recover")(recover.recover)
 app.command("rekey")(rekey.rekey)
+app.command("compact")(compact.compact)
 app.command("rm")(rm.rm)
+app.command("catalog")(catalog.catalog)
+app.command("copy")(copy.copy)
+app.command("gc")(gc.gc)
+app.command("zip")(zip.zip_)
+app.command("unzip")(zip.unzip)
 
 
 def run(arguments: list[str]) -> int:

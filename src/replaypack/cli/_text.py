@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from replaypack._escape import counted, escape, unsafe
 from replaypack.tagged import dump_json, jsonable
 
-__all__ = ["counted", "dump_json", "escape", "hexdump", "human_size", "jsonable", "pretty"]
+__all__ = [
+    "counted",
+    "dump_json",
+    "escape",
+    "hexdump",
+    "human_size",
+    "jsonable",
+    "missing",
+    "pretty",
+    "spans",
+]
 
 
 def pretty(value: Any) -> str:
@@ -38,3 +49,22 @@ def human_size(size: float) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1024
     raise AssertionError
+
+
+def spans(numbers: Iterable[int]) -> str:
+    """Ascending numbers as ranges: ``3, 7-9``."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][1] + 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    shown = ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in parts[:12])
+    return shown + (f" and {len(parts) - 12} more ranges" if len(parts) > 12 else "")
+
+
+def missing(purged: int, withheld: Iterable[str]) -> str:
+    """What of a recording is not there, to be put behind something: ``, 2 purged, requests withheld``."""
+    names = {"request": "requests", "identity": "identities"}
+    roles = " and ".join(names[role] for role in sorted(withheld, reverse=True))
+    return (f", {purged} purged" if purged else "") + (f", {roles} withheld" if roles else "")

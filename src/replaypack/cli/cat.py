@@ -38,7 +38,7 @@ def cat(
     these gets one more $.
 
     Control characters are shown escaped, unless --raw writes the stored bytes (MessagePack for structured values).
-    The exit code is 1 where there is no such record or payload.
+    The exit code is 1 where there is no such record or payload, or where it was purged or is withheld.
     """
     output = Output(json=json)
     chosen = [role for role, wanted in (("request", request), ("response", response), ("identity", identity)) if wanted]
@@ -117,6 +117,9 @@ def _json(output: Output, record: Record, chosen: list[str], *, by_digest: bool)
     document: dict[str, Any] = describe(record)
     for role in ("request", "identity", "response"):
         if _encoding(record, role) is not None and (role != "identity" or record.row.identity is not None):
+            if role in record.withheld:
+                document.setdefault("withheld", []).append(role)
+                continue
             document[role] = jsonable(getattr(record, role))
     output.document(document)
 
@@ -139,6 +142,9 @@ def _text(output: Output, record: Record, chosen: list[str]) -> None:
         encoding = _encoding(record, role)
         if encoding is None:
             output.line(f"# {role}: none")
+            continue
+        if role in record.withheld:
+            output.line(f"# {role} ({encoding}): withheld in this copy")
             continue
         output.line(f"# {role} ({encoding})")
         _payload(output, getattr(record, role))

@@ -8,6 +8,7 @@ from replaypack.errors import UsageError
 
 from ._common import JsonFlag, LocatorArgument, OptionList, located
 from ._output import Output
+from ._text import missing
 
 if TYPE_CHECKING:
     from replaypack.format.manifest import Manifest
@@ -45,6 +46,8 @@ def _row(manifest: Manifest) -> dict[str, Any]:
         "claim": storage.claim,
         "state": content.state,
         "records": content.records,
+        "purged": manifest.purged,
+        "withheld": storage.withheld,
         "created": storage.created,
         "writer": storage.writer,
         "content_digest": manifest.content_digest,
@@ -56,4 +59,5 @@ def _row(manifest: Manifest) -> dict[str, Any]:
 def _cells(row: dict[str, Any], *, terminal: bool) -> list[object]:
     created = row["created"][:19].replace("T", " ") if terminal else row["created"]
     digest = row["content_digest"][:12] + "…" if terminal else row["content_digest"]
-    return [row["revision"], row["cause"], row["state"], row["records"], created, row["writer"], digest]
+    gone = missing(row["purged"], row["withheld"]) if terminal else ""
+    return [row["revision"], row["cause"], row["state"] + gone, row["records"], created, row["writer"], digest]

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ._common import JsonFlag, OptionList, UrlArgument, archive_at, size_of
 from ._output import Output
-from ._text import human_size
+from ._text import human_size, missing
 
 if TYPE_CHECKING:
     from replaypack import Archive
+    from replaypack.format.catalog import CatalogEntry
 
 _CONCURRENT = 16
 
@@ -25,7 +27,8 @@ def ls(
 ) -> None:
     """List the recordings of an archive.
 
-    One small object is read for each of them. A recording that cannot be read is listed with its fault, and the
+    One small object is read for each of them; where the store cannot list (http), the catalog alone, which
+    `replaypack catalog` writes. A recording that cannot be read is listed with its fault, and the
     exit code is 1.
 
     In a pipe a recording is a line without headings: name, state, records, bytes, started, revision, and with --long
@@ -34,10 +37,14 @@ def ls(
     """
     output = Output(json=json)
     with archive_at(url, option) as archive:
-        names = list(archive.recordings(prefix))
-        if not names:
-            archive.require()
-        rows = _read(archive, names)
+        listed = archive.manifests.listed(prefix)
+        if isinstance(listed, list):
+            if not listed:
+                archive.require()
+            rows = _read(archive, listed)
+        else:
+            print(f"note: as of {listed.created}, when the catalog was written", file=sys.stderr)
+            rows = [_cataloged(entry) for entry in listed.entries]
     if json:
         output.document(rows)
     else:
@@ -74,6 +81,8 @@ def _describe(archive: Archive, name: str) -> dict[str, Any]:
         "name": name,
         "state": content.state,
         "records": content.records,
+        "purged": recording.manifest.purged,
+        "withheld": storage.withheld,
         "bytes": size_of(recording),
         "started": content.started,
         "revision": storage.revision,
@@ -85,12 +94,27 @@ def _describe(archive: Archive, name: str) -> dict[str, Any]:
     }
 
 
+def _cataloged(entry: CatalogEntry) -> dict[str, Any]:
+    import msgspec
+
+    row: dict[str, Any] = msgspec.structs.asdict(entry)
+    return {**row, "content_digest": row.pop("content")}
+
+
 def _cells(row: dict[str, Any], *, terminal: bool, long: bool) -> list[object]:
     if "fault" in row:
         return [row["name"], "broken", "", "", row["fault"]["message"], "", *([""] * 3 if long else [])]
     size = human_size(row["bytes"]) if terminal else row["bytes"]
     started = row["started"][:19].replace("T", " ") if terminal else row["started"]
-    cells: list[object] = [row["name"], row["state"], row["records"], size, started, row["revision"]]
+    gone = missing(row["purged"], row["withheld"])
+    cells: list[object] = [
+        row["name"],
+        row["state"] + (gone if terminal else ""),
+        row["records"],
+        size,
+        started,
+        row["revision"],
+    ]
     if long:
         kinds = ", ".join(f"{kind} {count}" for kind, count in row["counts"].items())
         digest = row["content_digest"]

@@ -1,4 +1,4 @@
-"""``replaypack recover``: finish what dead recorders left."""
+"""``replaypack recover``: finish what dead recorders left, or salvage what is whole of a damaged archive."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ import typer
 
 from ._common import JsonFlag, OptionList, UrlArgument, archive_at
 from ._output import Output, error_object, exit_code
+from ._progress import progress_bar
 from ._text import counted
 
 
 def recover(
     url: UrlArgument,
+    into: Annotated[
+        str | None, typer.Option(metavar="URL", help="Salvage: make an archive anew here of what is whole.")
+    ] = None,
     keep_journals: Annotated[bool, typer.Option(help="Leave the journals in place afterwards.")] = False,
     json: JsonFlag = False,
     option: OptionList = None,
@@ -21,7 +25,14 @@ def recover(
 
     Recorders that are alive are left alone. The exit code is 1 where a journal could not be used, 2 where the store
     could not be asked; the journal is kept.
+
+    With --into nothing is finished, and nothing written at URL, which may be a damaged archive or a directory of packs:
+    of whatever is whole there an archive is made anew in an empty place, and verified. What is lost is listed. The exit
+    code is 1 where anything is lost. Interrupted, it can be run again.
     """
+    if into is not None:
+        _salvage(url, into, json, option)
+        return
     from replaypack.recover import recover as recover_all
 
     output = Output(json=json)
@@ -55,3 +66,40 @@ def recover(
     codes = [exit_code(item.error) for item in found if item.error is not None]
     if codes:
         raise typer.Exit(max(codes))
+
+
+def _salvage(url: str, into: str, json: bool, option: list[str] | None) -> None:
+    from replaypack.audit import salvage
+
+    output = Output(json=json)
+    with archive_at(url, option) as source, archive_at(into, option) as target:
+        with progress_bar(json) as report:
+            done = salvage(source.storage, target, progress=report)
+        if json:
+            output.document(
+                {
+                    "recordings": [item._asdict() for item in done.recordings],
+                    "lost": [item._asdict() for item in done.lost],
+                    "damage": [item._asdict() for item in done.damage],
+                    "faults": [item._asdict() for item in done.faults],
+                    "notes": done.notes,
+                    "whole": done.whole,
+                }
+            )
+        else:
+            for item in done.recordings:
+                said = "whole" if item.exact else "not as it was"
+                output.line(f"{item.name}@{item.revision}: {counted(item.records, 'record')}, {said}")
+            for lost in done.lost:
+                where = "" if lost.first is None else f" {lost.first}" + (f"-{lost.last}" * (lost.last != lost.first))
+                output.line(f"lost: {lost.recording or '?'}: {lost.what}{where}: {lost.reason}")
+            for fault in done.faults:
+                output.line(f"fault of the result: {fault}")
+            for note in done.notes:
+                output.line(f"note: {note}")
+            if not done.recordings:
+                output.line("nothing was found that can be recovered")
+            elif done.whole:
+                output.line(f"nothing is lost: {counted(len(done.recordings), 'recording')}")
+    if not done.whole or not done.recordings:
+        raise typer.Exit(1)

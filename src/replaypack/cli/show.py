@@ -14,7 +14,7 @@ from replaypack.errors import UsageError
 
 from ._common import JsonFlag, LocatorArgument, MatchOption, OptionList, recording_at, size_of
 from ._output import Output
-from ._text import dump_json, human_size, jsonable
+from ._text import counted, dump_json, human_size, jsonable, spans
 
 if TYPE_CHECKING:
     from replaypack import Record, Recording
@@ -94,6 +94,12 @@ def _summary(output: Output, recording: Recording) -> None:
                 "state": content.state,
                 "records": content.records,
                 "counts": content.counts,
+                "purged": recording.manifest.purged,
+                "tombstones": [
+                    {"time": item.time, "reason": item.reason, "records": [seq for seq, _ in item.records]}
+                    for item in storage.tombstones
+                ],
+                "withheld": storage.withheld,
                 "started": content.started,
                 "recorded_by": content.recorded_by,
                 "id": content.id,
@@ -123,6 +129,7 @@ def _summary(output: Output, recording: Recording) -> None:
         ("name", recording.name),
         ("state", content.state),
         ("records", f"{content.records}" + (f" ({kinds})" if kinds else "")),
+        *_missing(recording),
         ("started", content.started),
         ("recorded by", content.recorded_by),
         ("match policy", _match(recording)),
@@ -142,6 +149,16 @@ def _summary(output: Output, recording: Recording) -> None:
     for key, value in content.metadata.items():
         pairs.append((f"metadata {key}", value if isinstance(value, str) else dump_json(jsonable(value))))
     output.pairs(pairs)
+
+
+def _missing(recording: Recording) -> Iterator[tuple[str, str]]:
+    """What was recorded and is not there."""
+    for tombstone in recording.tombstones:
+        numbers = spans(seq for seq, _ in tombstone.records)
+        text = f"{counted(len(tombstone.records), 'record')} ({numbers}), {tombstone.time[:19]}Z: {tombstone.reason}"
+        yield "purged", text
+    if recording.withheld:
+        yield "withheld", ", ".join(sorted(recording.withheld))
 
 
 def _match(recording: Recording) -> str:

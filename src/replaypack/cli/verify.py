@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from replaypack.errors import FormatError, UsageError
+from replaypack.errors import ArchiveError, FormatError, UsageError
 
 from ._common import JsonFlag, OptionList, archive_at, located
 from ._output import Output
 from ._progress import progress_bar
-from ._text import counted
+from ._signers import Signers
+from ._text import counted, missing
 
 if TYPE_CHECKING:
     from replaypack import Archive
@@ -28,14 +30,25 @@ def verify(
     newest_only: Annotated[bool, typer.Option("--newest-only", help="Leave older revisions out.")] = False,
     expect_digest: Annotated[str | None, typer.Option(help="The content digest it must have.")] = None,
     expect_manifest: Annotated[str | None, typer.Option(help="The manifest digest it must have.")] = None,
+    key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Ed25519 public key that must have signed: PEM or OpenSSH.")
+    ] = None,
+    signature: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Check this signature, not those in the archive.")
+    ] = None,
     json: JsonFlag = False,
     option: OptionList = None,
 ) -> None:
     """Check an archive or a recording, and list everything that is wrong with it.
 
-    The exit code is 0 where all is sound, 1 where there are faults, 2 where the store could not be asked.
+    With --key it also says of the signature whether it is valid, unsigned, wrong key, altered or unreadable; without,
+    signatures are listed and not checked. The exit code is 0 where all is sound (and the signature valid), 1 where
+    there are faults, 2 where the store could not be asked.
     """
     output = Output(json=json)
+    if signature is not None and (key is None or "#" not in target):
+        raise UsageError("--signature needs --key and the locator of one recording")
+    signers = Signers(key, signature)
     if "#" in target:
         archive, at = located(target, option)
         name, revision = at.name, at.revision
@@ -53,6 +66,7 @@ def verify(
         if name is not None and (expect_digest or expect_manifest):
             archive.open(name, revision, expect_digest=expect_digest, expect_manifest=expect_manifest)
         found: list[Fault] = []
+        purged, withheld = _not_there(archive, names, revision)
         with progress_bar(json) as report:
             if name is not None and revision is not None:
                 faults = _one(archive, name, revision, level, report)
@@ -62,6 +76,7 @@ def verify(
                 found.append(fault)
                 if not json:
                     _print(output, fault)
+        seals = [seal for each in names for seal in signers.of(archive, each, revision)]
     if json:
         output.document(
             {
@@ -69,14 +84,34 @@ def verify(
                 "level": level,
                 "recordings": len(names),
                 "sound": not found,
+                "purged": purged,
+                "withheld": withheld,
                 "faults": [fault._asdict() for fault in found],
+                "signatures": [seal._asdict() for seal in seals],
             }
         )
     else:
         count, number = counted(len(names), "recording"), counted(len(found), "fault")
-        output.line(f"{number} in {count} (level {level})" if found else f"sound: {count} (level {level})")
-    if found:
+        gone = missing(purged, withheld)
+        for seal in seals:
+            output.line(str(seal))
+        output.line(f"{number} in {count} (level {level}){gone}" if found else f"sound: {count} (level {level}){gone}")
+    if found or not signers.satisfied(seals):
         raise typer.Exit(1)
+
+
+def _not_there(archive: Archive, names: list[str], revision: int | None) -> tuple[int, list[str]]:
+    """How many records are purged, and which roles are withheld, by the manifests that can be read."""
+    purged = 0
+    withheld: set[str] = set()
+    for name in names:
+        try:
+            manifest = archive.manifests.find(name, revision, fresh=False)
+        except (ArchiveError, FormatError):
+            continue  # verify says why
+        purged += manifest.purged
+        withheld.update(manifest.storage.withheld)
+    return purged, sorted(withheld)
 
 
 def _one(

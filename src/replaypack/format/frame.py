@@ -25,8 +25,10 @@ _SECTIONS = 256 << 10
 class Compressor:
     """Makes zstd frames with content size and checksum at one level; safe to share between threads."""
 
-    def __init__(self, level: int = 3) -> None:
+    def __init__(self, level: int = 3, *, noted: bool = False) -> None:
         self.level = level
+        #: What packs of its frames say of their level: 0 where it is not to be relied on.
+        self.noted = level if noted else 0
         self._local = threading.local()
 
     def _context(self) -> zstandard.ZstdCompressor:

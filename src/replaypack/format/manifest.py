@@ -9,7 +9,9 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from bisect import bisect_left
 from datetime import datetime
+from itertools import pairwise
 from struct import Struct as _Struct
 from typing import Any, Literal
 
@@ -29,6 +31,7 @@ __all__ = [
     "INLINE_LIMIT",
     "MAX_MANIFEST",
     "MAX_PACK_PAGES",
+    "MAX_PURGED",
     "NEAR_LIMIT",
     "PACKS_PER_PAGE",
     "Cause",
@@ -40,9 +43,11 @@ __all__ = [
     "PageRef",
     "Redaction",
     "Segment",
+    "Source",
     "State",
     "Storage",
     "TableRef",
+    "Tombstone",
     "check_metadata",
     "content_digest_of",
     "content_problem",
@@ -72,6 +77,9 @@ NEAR_LIMIT = 256 << 10
 MAX_ROOT = 64 << 20
 #: Sequence numbers have 48 bits, and so have offsets of literals, half of them for inline responses.
 _MAX_RECORDS = 1 << 48
+#: Records of one recording that are purged, at most, and the bytes of a reason.
+MAX_PURGED = 1 << 16
+MAX_REASON = 4096
 #: Keys of revisions have eight digits.
 _MAX_REVISION = 10**8 - 1
 
@@ -94,6 +102,7 @@ Cause = Literal[
 _HEX32 = re.compile(r"[0-9a-f]{64}")
 _HEX16 = re.compile(r"[0-9a-f]{32}")
 _HEX8 = re.compile(r"[0-9a-f]{16}")
+_POLICY = re.compile(r"[a-z0-9-]{1,64}")
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d{1,9})?Z", re.ASCII)
 
 
@@ -191,6 +200,25 @@ class Segment(_Strict, frozen=True):
         return ref
 
 
+class Source(_Strict, frozen=True):
+    """What a revision was copied from: digest of that manifest, and what of it was taken (registry)."""
+
+    manifest: str
+    policy: str
+
+
+class Tombstone(_Strict, frozen=True):
+    """What is left of records that were purged together: sequence number and Merkle leaf (64 hex digits) of each."""
+
+    time: str
+    reason: str
+    records: list[tuple[int, str]]
+
+
+#: Roles of payloads whose bytes a copy may leave out.
+Withheld = Literal["identity", "request"]
+
+
 class Storage(_Strict, frozen=True):
     """Where the recording's bytes lie, and how this revision came to be."""
 
@@ -207,8 +235,9 @@ class Storage(_Strict, frozen=True):
     literals: int
     inlines: int
     merkle_edge: list[str]
-    tombstones: list[dict[str, Any]]
-    withheld: list[dict[str, Any]]
+    tombstones: list[Tombstone]
+    withheld: list[Withheld]
+    source: Source | None
 
 
 class Manifest:
@@ -252,6 +281,11 @@ class Manifest:
     def records(self) -> int:
         """How many records the recording has."""
         return self.content.records
+
+    @property
+    def purged(self) -> int:
+        """How many of them were purged."""
+        return sum(len(tombstone.records) for tombstone in self.storage.tombstones)
 
     @property
     def merkle(self) -> MerkleTree:
@@ -418,6 +452,9 @@ def _storage_problem(content: Content, storage: Storage) -> str | None:
         return "a claim is named by a revision that is none, or the reverse"
     if storage.previous is not None and not _HEX32.fullmatch(storage.previous):
         return "the digest of the previous revision is malformed"
+    source = storage.source
+    if source is not None and not (_HEX32.fullmatch(source.manifest) and _POLICY.fullmatch(source.policy)):
+        return "what it was copied from is malformed"
     for pack in storage.packs:
         if not _HEX32.fullmatch(pack.digest) or not 0 < pack.size < 1 << 32:
             return "a pack is malformed"
@@ -433,9 +470,27 @@ def _storage_problem(content: Content, storage: Storage) -> str | None:
         return "the Merkle edge does not fit the number of records"
     if MerkleTree(content.records, [bytes.fromhex(n) for n in storage.merkle_edge]).root.hex() != content.merkle_root:
         return "the Merkle edge does not give the Merkle root"
-    if storage.tombstones or storage.withheld:
-        return "tombstones and withheld bytes are not defined yet"
-    return _segments_problem(content, storage)
+    if storage.withheld != sorted(set(storage.withheld)):
+        return "what is withheld is not in order"
+    return _tombstones_problem(content, storage) or _segments_problem(content, storage)
+
+
+def _tombstones_problem(content: Content, storage: Storage) -> str | None:
+    seen: set[int] = set()
+    total = 0
+    for tombstone in storage.tombstones:
+        if not _is_time(tombstone.time) or not 0 < len(tombstone.reason.encode("utf-8", "replace")) <= MAX_REASON:
+            return "the time or the reason of a tombstone is malformed"
+        numbers = [seq for seq, _ in tombstone.records]
+        total += len(numbers)
+        if not numbers or total > MAX_PURGED:
+            return f"a tombstone has no records, or all have more than {MAX_PURGED}"
+        if numbers[0] < 0 or numbers[-1] >= content.records or any(a >= b for a, b in pairwise(numbers)):
+            return "the records of a tombstone are not in order, or not of the recording"
+        if not all(_HEX32.fullmatch(leaf) for _, leaf in tombstone.records):
+            return "the leaf of a purged record is malformed"
+        seen.update(numbers)
+    return None if len(seen) == total else "a record has two tombstones"
 
 
 #: Entries of a table for each record of its segment, at most. Literals may be any number: a blob may have many frames.
@@ -444,6 +499,7 @@ _MOST_ENTRIES = {"keys": 1, "records": 1, "literals": _MAX_RECORDS, "blobs": 3}
 
 def _segments_problem(content: Content, storage: Storage) -> str | None:
     packs = len(storage.packs)
+    purged = sorted(seq for tombstone in storage.tombstones for seq, _ in tombstone.records)
     seq = inlines = 0
     for segment in storage.segments:
         if segment.first != seq or segment.count <= 0 or not inlines <= segment.inline_first <= storage.inlines:
@@ -453,7 +509,8 @@ def _segments_problem(content: Content, storage: Storage) -> str | None:
         # How many packs the pages hold is known once they are read.
         if any(index < 0 or (index >= packs and not storage.pack_pages) for index in segment.packs or ()):
             return "a segment names a pack that the manifest does not"
-        if segment.keys.count != segment.count:
+        gone = bisect_left(purged, seq) - bisect_left(purged, segment.first)
+        if not segment.count - gone <= segment.keys.count <= segment.count:
             return "a segment's keys are not as many as its records"
         for shape in TABLES:
             table = segment.table(shape)

@@ -11,7 +11,17 @@ from replaypack.errors import FormatError
 
 from .digests import DIGEST_SIZE, digest
 
-__all__ = ["MerkleTree", "edge_sizes", "leaf_hash", "merkle_root", "node_hash"]
+__all__ = [
+    "MerkleTree",
+    "audit_path",
+    "audit_path_ranges",
+    "edge_sizes",
+    "leaf_hash",
+    "leaves_needed",
+    "merkle_root",
+    "node_hash",
+    "root_of_path",
+]
 
 
 def leaf_hash(row: bytes) -> bytes:
@@ -72,3 +82,77 @@ def merkle_root(leaves: Iterable[bytes]) -> bytes:
     for leaf in leaves:
         tree.add(leaf)
     return tree.root
+
+
+# Inclusion proofs (spec chapter 09): RFC 9162, section 2.1.3, the sibling next to the leaf first
+
+
+def audit_path_ranges(number: int, count: int) -> list[tuple[int, int]]:
+    """Return the leaves [first, end) under each node of the audit path of leaf ``number`` among ``count``."""
+    ranges, first, size = [], 0, count
+    while size > 1:
+        left = 1 << (size - 1).bit_length() - 1
+        if number < first + left:
+            ranges.append((first + left, first + size))
+            size = left
+        else:
+            ranges.append((first, first + left))
+            first += left
+            size -= left
+    return ranges[::-1]
+
+
+def leaves_needed(number: int, count: int) -> tuple[int, int]:
+    """Return the leaves [first, end) that the audit path of leaf ``number`` needs: the right edge has the others."""
+    first = 0
+    for size in edge_sizes(count):
+        if number < first + size:
+            return first, first + size
+        first += size
+    raise ValueError(f"there is no leaf {number} among {count}")
+
+
+def audit_path(number: int, count: int, edge: Sequence[bytes], leaves: Iterable[bytes]) -> tuple[bytes, list[bytes]]:
+    """Return leaf ``number`` and its audit path in the tree of ``count`` leaves with the right edge ``edge``.
+
+    ``leaves`` are those that `leaves_needed` names, in order; a few nodes are held, not all of them. Raises
+    `FormatError` where there are fewer.
+    """
+    first, end = leaves_needed(number, count)
+    source = iter(leaves)
+    own = b""
+    nodes: dict[tuple[int, int], bytes] = {}
+    inner = sorted(item for item in audit_path_ranges(number, count) if first <= item[0] and item[1] <= end)
+    for low, high in sorted([*inner, (number, number + 1)]):
+        tree = MerkleTree()
+        for _ in range(low, high):
+            leaf = next(source, None)
+            if leaf is None:
+                raise FormatError(f"the leaves from {first} to {end - 1} are not all there")
+            tree.add(leaf)
+        if low == number:
+            own = tree.root
+        else:
+            nodes[low, high] = tree.root
+    starts = [sum(edge_sizes(count)[:at]) for at in range(len(edge))]
+    for low, high in audit_path_ranges(number, count):
+        if (low, high) not in nodes:
+            part = MerkleTree(high - low, [node for at, node in zip(starts, edge, strict=True) if low <= at < high])
+            nodes[low, high] = part.root
+    return own, [nodes[item] for item in audit_path_ranges(number, count)]
+
+
+def root_of_path(leaf: bytes, number: int, count: int, path: Sequence[bytes]) -> bytes:
+    """Return the root that ``leaf``, as number ``number`` of ``count``, has with the audit path ``path``.
+
+    Raises `FormatError` where the path is not as long as it must be.
+    """
+    if not 0 <= number < count:
+        raise FormatError(f"there is no leaf {number} among {count}")
+    ranges = audit_path_ranges(number, count)
+    if len(path) != len(ranges):
+        raise FormatError(f"an audit path of {len(path)} nodes does not fit leaf {number} of {count}")
+    node = leaf
+    for (first, _), sibling in zip(ranges, path, strict=True):
+        node = node_hash(sibling, node) if first < number else node_hash(node, sibling)
+    return node

@@ -19,6 +19,8 @@ __all__ = [
     "parse_locator",
     "revision_key",
     "sibling_name",
+    "signature_key",
+    "signature_parts",
 ]
 
 MARKER = "replaypack.json"
@@ -26,6 +28,7 @@ LATEST = "latest.json"
 _MAX_NAME = 512
 #: What a directory may be called on common file systems.
 _MAX_SEGMENT = 255
+_SIGNATURE = re.compile(r"([0-9a-f]{64})\.([0-9a-f]{16})\.dsse\.json")
 _SEGMENT = re.compile(r"[A-Za-z0-9._-]+")
 _REVISION = re.compile(r"[1-9][0-9]{0,7}")
 _DEVICES = {"con", "prn", "aux", "nul", *(f"{d}{n}" for d in ("com", "lpt") for n in range(1, 10))}
@@ -120,6 +123,18 @@ def open_key(name: str, revision: int) -> str:
 def latest_key(name: str) -> str:
     """Key of the copy of the newest manifest."""
     return f"recordings/{name}/{LATEST}"
+
+
+def signature_key(name: str, content_digest: str, key_id: str) -> str:
+    """Key of a signature over the content (64 hex digits) by the key of that id (its first 16 hex digits count)."""
+    return f"recordings/{name}/{content_digest}.{key_id[:16]}.dsse.json"
+
+
+def signature_parts(name: str, key: str) -> tuple[str, str] | None:
+    """Content digest and key id (16 hex digits) of a signature of the recording ``name``; None for other objects."""
+    prefix = f"recordings/{name}/"
+    match = _SIGNATURE.fullmatch(key[len(prefix) :]) if key.startswith(prefix) else None
+    return (match[1], match[2]) if match else None
 
 
 def pack_key_of(digest: str) -> str:

@@ -29,6 +29,8 @@ __all__ = [
     "PackBuilder",
     "Toc",
     "check_header",
+    "pack_header",
+    "decode_toc",
     "parse_pack",
     "parse_toc",
     "parse_trailer",
@@ -43,7 +45,15 @@ _SKIP = Struct("<II")
 _HEAD = Struct("<8sHHI")
 _TRAILER = Struct("<II16s8s")
 TRAILER_SIZE = _TRAILER.size
-HEADER = _SKIP.pack(_SKIPPABLE, _HEAD.size) + _HEAD.pack(_MAGIC, PACK_VERSION, 0, 0)
+_BEGIN = _SKIP.pack(_SKIPPABLE, _HEAD.size)
+
+
+def pack_header(level: int = 0) -> bytes:
+    """The first bytes of a pack. ``level`` is the zstd level of its frames, a hint; 0 says nothing."""
+    return _BEGIN + _HEAD.pack(_MAGIC, PACK_VERSION, 0, level)
+
+
+HEADER = pack_header()
 _MAX_TOC = 64 << 20
 #: The most external frames that one pack may name.
 MAX_EXTERNAL = 1 << 16
@@ -125,11 +135,11 @@ def _array_length(raw: msgspec.Raw) -> int:
 
 
 class PackBuilder:
-    """Collects frames of at most one recording into the bytes of a pack."""
+    """Collects frames of at most one recording into the bytes of a pack; ``level`` as in `pack_header`."""
 
-    def __init__(self, origin: Origin | None) -> None:
+    def __init__(self, origin: Origin | None, level: int = 0) -> None:
         self._origin = origin
-        self._parts: list[bytes] = [HEADER]
+        self._parts: list[bytes] = [pack_header(level)]
         self._frames: list[FrameInfo] = []
         self._external: list[External] = []
         self.size = len(HEADER)
@@ -176,11 +186,14 @@ def parse_trailer(tail: bytes, *, where: str = "pack") -> tuple[int, int, bytes]
     return length, raw, digest
 
 
-def check_header(head: bytes, *, where: str = "pack") -> None:
-    """Check the first bytes of a pack; raises `FormatError` (also ``future_version``)."""
+def check_header(head: bytes, *, where: str = "pack") -> int:
+    """Check the first bytes of a pack; return the level that they name (`pack_header`).
+
+    Raises `FormatError` (also ``future_version``).
+    """
     if head[:16] != HEADER[:16] or len(head) < len(HEADER):
         raise FormatError("does not begin as a pack", where=where)
-    _, version, flags, reserved = _HEAD.unpack_from(head, _SKIP.size)
+    _, version, flags, level = _HEAD.unpack_from(head, _SKIP.size)
     if version > PACK_VERSION:
         raise FormatError(
             f"pack version {version} is newer than {PACK_VERSION}",
@@ -188,8 +201,9 @@ def check_header(head: bytes, *, where: str = "pack") -> None:
             where=where,
             hint="upgrade replaypack",
         )
-    if version != PACK_VERSION or flags or reserved:
+    if version != PACK_VERSION or flags:
         raise FormatError("the pack header is not one of version 1", reason="malformed_version", where=where)
+    return int(level)
 
 
 def parse_toc(body: bytes, raw_size: int, digest: bytes, pack_size: int, *, where: str = "pack") -> Toc:
@@ -197,6 +211,22 @@ def parse_toc(body: bytes, raw_size: int, digest: bytes, pack_size: int, *, wher
     raw = decompress(body, raw_size, where=where)
     if short_digest(raw) != digest:
         raise FormatError("the table of contents does not match its digest", where=where)
+    toc = decode_toc(raw, pack_size, where=where)
+    position = len(HEADER)
+    for frame in toc.frames:
+        if frame.offset != position:
+            raise FormatError("the frames of the table of contents do not follow each other", where=where)
+        position += frame.length
+    if position != pack_size - TRAILER_SIZE - len(body) - _SKIP.size:
+        raise FormatError("the frames of the table of contents do not fill the pack", where=where)
+    return toc
+
+
+def decode_toc(raw: bytes, pack_size: int, *, where: str = "pack") -> Toc:
+    """Decode and check the raw bytes of a table of contents by themselves: not whether its frames fill the pack.
+
+    Raises `FormatError`.
+    """
     try:
         counts = _COUNTS.decode(raw)
         # A frame takes ten bytes of the pack at least; without a check zeros that compress to nothing fill the memory.
@@ -209,16 +239,13 @@ def parse_toc(body: bytes, raw_size: int, digest: bytes, pack_size: int, *, wher
         raise
     except (msgspec.MsgspecError, ValueError, RecursionError) as problem:
         raise FormatError(f"the table of contents does not parse: {problem}", where=where) from None
-    end = pack_size - TRAILER_SIZE - len(body) - _SKIP.size
-    position = len(HEADER)
     for frame in toc.frames:
         if frame.kind not in FrameKind.NAMES or (frame.origin is not None and not 0 <= frame.origin < len(toc.origins)):
             raise FormatError("the table of contents has an unknown kind of frame or origin", where=where)
         if len(frame.digest) != SHORT_SIZE or frame.first < 0 or frame.count < 0:
             raise FormatError("a frame of the table of contents has a field out of its bounds", where=where)
-        if frame.offset != position or frame.length <= 0 or frame.raw < 0:
+        if frame.length <= 0 or frame.raw < 0:
             raise FormatError("the frames of the table of contents do not follow each other", where=where)
-        position += frame.length
     if any(len(origin.recording) != 16 or len(origin.writer) != 8 for origin in toc.origins) or any(
         not 0 <= item.origin < len(toc.origins)
         or not 0 < item.count <= item.raw
@@ -227,8 +254,6 @@ def parse_toc(body: bytes, raw_size: int, digest: bytes, pack_size: int, *, wher
         for item in toc.external
     ):
         raise FormatError("the table of contents has an unsound origin or external frame", where=where)
-    if position != end:
-        raise FormatError("the frames of the table of contents do not fill the pack", where=where)
     return toc
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import reduce
 from itertools import accumulate, pairwise
 from operator import or_
@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from replaypack.errors import FormatError
 
-from .recipe import Range, parse_ops, resolve
+from .recipe import Op, Range, Run, encode_ops, parse_ops, resolve
 from .row import Row, parse_stored_row
 from .table import transpose
 from .varint import read_uvarint, uvarint
@@ -29,6 +29,7 @@ __all__ = [
     "MAX_FRAME_RECORDS",
     "Entry",
     "RecordFrame",
+    "blank_records",
     "decode_entry",
     "encode_entry",
     "encode_frame",
@@ -258,6 +259,18 @@ class RecordFrame:
                 own.append(ranges)
             self._walked.append(own)
 
+    def written_ranges(self) -> Iterator[Range]:
+        """Yield every range that the recipes of all records write down. Runs only repeat others of them."""
+        pos, end = self._recipes, self._inlines
+        recipes = self.raw[pos:end]
+        cursor = parts = 0
+        while cursor < len(recipes):
+            ops, cursor = parse_ops(recipes, cursor, where=self.where)
+            parts += len(ops)
+            if parts > MAX_FRAME_PARTS:
+                raise FormatError("a frame has more parts of recipes than one may", where=self.where)
+            yield from (op for op in ops if isinstance(op, Range))
+
     @property
     def weight(self) -> int:
         """About how many bytes it takes, with the recipes resolved so far."""
@@ -279,3 +292,56 @@ def join_frames(raws: Iterable[bytes]) -> list[bytes]:
         frame = RecordFrame(raw)
         entries += map(frame.entry, range(frame.count))
     return encode_frame(entries)
+
+
+def blank_records(
+    frame: RecordFrame, numbers: Collection[int], kept_bytes: Iterable[tuple[int, int]] = ()
+) -> list[bytes]:
+    """Return the sections of the frame without what the records ``numbers`` (from 0) say; the others stay as they are.
+
+    Inline responses become zeros, since they have places in the address space; but for ``kept_bytes`` (start, end in
+    the inline section), which others take. Recipes of records that stay, and that take ranges from one that goes, get
+    those ranges themselves. Raises `FormatError`.
+    """
+    kept_inlines = bytearray(frame.inline_size)
+    inlines = frame.raw[len(frame.raw) - frame.inline_size :]
+    for start, end in kept_bytes:
+        kept_inlines[start:end] = inlines[start:end]
+    place = 0
+    entries: list[Entry] = []
+    resolved: list[list[Range]] = []
+    #: For each recipe its number among those that stay; None for those that go.
+    places: list[int | None] = []
+    kept = 0
+    for number in range(frame.count):
+        row, data, inline = frame.entry(number)
+        out: list[bytes] = []
+        cursor = 0
+        while cursor < len(data):
+            ops, cursor = parse_ops(data, cursor, where=frame.where)
+            ranges = resolve(ops, resolved, where=frame.where)
+            if number not in numbers:
+                out.append(encode_ops(_moved(ops, resolved, places, kept)))
+            resolved.append(ranges)
+            places.append(None if number in numbers else kept)
+            kept += number not in numbers
+        if number in numbers:
+            blank = None if inline is None else bytes(kept_inlines[place : place + len(inline)])
+            entries.append(Entry(b"", b"", blank))
+        else:
+            entries.append(Entry(row, b"".join(out), inline))
+        place += len(inline or b"")
+    return encode_frame(entries)
+
+
+def _moved(ops: Iterable[Op], resolved: list[list[Range]], places: list[int | None], position: int) -> list[Op]:
+    """The parts of a recipe that is number ``position`` of those that stay; runs count back over those alone."""
+    moved: list[Op] = []
+    for op in ops:
+        if not isinstance(op, Run):
+            moved.append(op)
+        elif (place := places[-op.back]) is not None:
+            moved.append(Run(position - place, op.start, op.items))
+        else:
+            moved += resolved[-op.back][op.start : op.start + op.items]
+    return moved

@@ -124,9 +124,9 @@ def held_rows(view: Recording) -> dict[str, Any] | None:
     """
     rows: dict[str, Any] = {}
     try:
-        if bulk_size(view.index) > _HELD:
+        if bulk_size(view._index) > _HELD:
             return None
-        for pair in bulk_rows(view.index):
+        for pair in bulk_rows(view._index):
             row = pair[0]
             key = row.attributes.get("key") if row.attributes else None
             if isinstance(key, str) and row.scope is None and row.scheme == "opaque":

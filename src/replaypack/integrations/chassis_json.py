@@ -25,7 +25,7 @@ from replaypack.format.row import Row
 from replaypack.recording import Record, Recording
 from replaypack.values import ABSENT
 
-from .interchange import Summary, as_it_is, described, exporting
+from .interchange import Summary, as_it_is, described, exporting, left_out
 
 __all__ = ["FORMAT_VERSION", "ChassisJson", "interaction", "interaction_row", "pack_session", "unpack_session"]
 
@@ -254,7 +254,7 @@ class ChassisJson:
         head = {**extra, "format_version": FORMAT_VERSION, **session}
         with exporting(path):
             count = write_document(path, head, map(interaction, recording.records()))
-        return Summary(self.name, count)
+        return Summary(self.name, count, left_out(recording))
 
 
 def write_document(path: Path, head: Mapping[str, Any], records: Iterator[Mapping[str, Any]]) -> int:

@@ -10,12 +10,24 @@ from typing import Any, Protocol
 
 import msgspec
 
+from replaypack._escape import counted
 from replaypack.archive import Archive
 from replaypack.errors import ExportError, ImportFormatError, RecordingNotFoundError, ReplaypackError, UsageError
 from replaypack.recording import Recording
 from replaypack.tagged import load_json
 
-__all__ = ["HEAD", "Interchange", "Summary", "as_it_is", "described", "detect", "exporting", "format_named", "formats"]
+__all__ = [
+    "HEAD",
+    "Interchange",
+    "Summary",
+    "as_it_is",
+    "described",
+    "detect",
+    "exporting",
+    "format_named",
+    "formats",
+    "left_out",
+]
 
 #: Bytes at the beginning of a file by which formats are told apart.
 HEAD = 64 << 10
@@ -48,6 +60,14 @@ class Summary(msgspec.Struct, frozen=True):
     format: str
     records: int
     notes: tuple[str, ...] = ()
+
+
+def left_out(recording: Recording) -> tuple[str, ...]:
+    """What an export says of records that were purged."""
+    purged = recording.manifest.purged
+    if not purged:
+        return ()
+    return (f"{counted(purged, 'record')} {'was' if purged == 1 else 'were'} purged, and not written",)
 
 
 class Interchange(Protocol):

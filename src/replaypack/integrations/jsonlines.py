@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from replaypack._escape import counted
 from replaypack._files import atomic_file
 from replaypack._plain import on_fresh_stack
 from replaypack.archive import Archive
@@ -24,7 +25,7 @@ from replaypack.recording import Record, Recording
 from replaypack.tagged import jsonable, load_json
 
 from ._jsonlines_reader import BOM, MAX_LINE, Reader, Unknown
-from .interchange import Summary, as_it_is, exporting
+from .interchange import Summary, as_it_is, exporting, left_out
 
 __all__ = ["JsonLines"]
 
@@ -90,9 +91,9 @@ class JsonLines:
                     if progress is not None:
                         progress(recorder.count - before)
                 count = recorder.count - before
-                if head is not None and count != head.records:
+                if head is not None and count + head.purged != head.records:
                     raise ImportFormatError(
-                        f"{path} has {count} records, and says that it has {head.records}",
+                        f"{path} has {count} records, and says that it has {head.records - head.purged}",
                         hint="it was cut off; without its first line the rest can be imported as it is",
                     )
                 if head is not None and head.state == "incomplete":
@@ -101,7 +102,9 @@ class JsonLines:
                     manifest = recorder.seal()
         if head is not None and head.state == "open":
             reader.note("the recording was still being written when it was exported")
-        if head is not None and not before and manifest.content.merkle_root != head.merkle_root:
+        if head is not None and head.purged:
+            reader.note(f"{counted(head.purged, 'record')} had been purged before it was exported")
+        elif head is not None and not before and manifest.content.merkle_root != head.merkle_root:
             reader.note("the records are not those that were exported: the file was changed")
         return Summary(self.name, count, tuple(reader.notes()))
 
@@ -134,13 +137,13 @@ class JsonLines:
                     progress(count)
             if standard:
                 file.flush()
-        return Summary(self.name, count)
+        return Summary(self.name, count, left_out(recording))
 
 
 # Writing
 
 
-class _Head(msgspec.Struct, forbid_unknown_fields=True):
+class _Head(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """The first line: the recording, as far as its records do not say it."""
 
     version: int
@@ -155,6 +158,8 @@ class _Head(msgspec.Struct, forbid_unknown_fields=True):
     records: int
     merkle_root: str
     content_digest: str
+    #: Records that were purged: of these there are no lines.
+    purged: int = 0
 
 
 def _describe(recording: Recording) -> dict[str, Any]:
@@ -172,6 +177,7 @@ def _describe(recording: Recording) -> dict[str, Any]:
         records=content.records,
         merkle_root=content.merkle_root,
         content_digest=recording.content_digest,
+        purged=recording.manifest.purged,
     )
     return {_HEAD: msgspec.to_builtins(head)}
 

@@ -14,7 +14,7 @@ from replaypack.replay.keyed import ArchivedReplayStore, MissPolicy
 from replaypack.replay.keyed.archived import KIND, record_entries
 from replaypack.replay.keyed.persistence import read, write
 
-from .interchange import Summary, as_it_is, exporting
+from .interchange import Summary, as_it_is, exporting, left_out
 
 __all__ = ["detects", "dump", "load", "name"]
 
@@ -65,9 +65,10 @@ def dump(recording: Recording, path: Path, *, miss_policy: MissPolicy | None = N
             count = write(store.entries, store.miss_policy, path)
     except ReplayPersistenceError as error:
         raise ExportError(error.message, hint=error.hint) from error
-    notes = []
+    notes = list(left_out(recording))
     if others := len(recording) - recording.count(KIND):
         notes.append(f"{counted(others, 'record')} of other kinds left out: no entries of a replay store")
-    if overwritten := recording.count(KIND) - count:
+    # Of those that were purged nothing says whether they were entries.
+    if not recording.manifest.purged and (overwritten := recording.count(KIND) - count):
         notes.append(f"{overwritten} entries were overwritten by later ones and were left out")
     return Summary(name, count, tuple(notes))

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from replaypack._read.ahead import UNREAD, Ahead
 from replaypack.canonical import key_digest
-from replaypack.errors import CanonicalizationError
+from replaypack.errors import CanonicalizationError, PurgedError
 from replaypack.recording import Record, Recording
 
 __all__ = ["Cursor"]
@@ -45,7 +45,7 @@ class Cursor:
         # played in recorded order is not counted here: the bits tell.
         self._next: dict[tuple[bytes, str | None], int] = {}
         # Of calls that had no answer left, which may be asked again and again.
-        self._tallies: dict[tuple[bytes, str | None], tuple[int, int]] = {}
+        self._tallies: dict[tuple[bytes, str | None], tuple[int, int | None]] = {}
         self._lock = threading.Lock()
 
     def take_next(self, kind: str, identity: object, scope: str | None) -> Record | None:
@@ -68,20 +68,22 @@ class Cursor:
     def take(self, key: bytes, scope: str | None = None) -> Record | None:
         """Consume the next record of a key (32 bytes) and return it, its response loaded.
 
-        None where there is none: the call was never recorded, or is exhausted (`recorded` tells).
+        None where there is none: the call was never recorded, or is exhausted (`recorded` tells). Raises
+        `PurgedError`, once, where it is the turn of a record that was purged.
         """
         # Not where records are counted: another thread may be about to play the one at the front, which is its own.
         if self._before is not None and (key, scope) not in self._next:
-            record = self._take_front(key, scope)
-            if record is not None:
-                return record
+            front = self._take_front(key, scope)
+            if front is not None:
+                return front
             self._before = None
+        record: Record | PurgedError | None
         while True:
             if self._next and (key, scope) in self._next:
                 # The first one is played, and the scope has records of its own: no need to look at them again.
                 label, record = scope, None
             else:
-                record = self.recording.lookup_digest(key, scope=scope)
+                record = self._at(key, scope)
                 if record is None:
                     return None
                 label = record.scope
@@ -91,22 +93,33 @@ class Cursor:
                     return None
                 if not self._play(record):
                     continue
+            if isinstance(record, PurgedError):
+                raise record
             if self._answers(record):
                 return record
+
+    def _at(self, key: bytes, scope: str | None, nth: int = 0) -> Record | PurgedError | None:
+        """A record of a call; the error of one that was purged, which has its number and scope."""
+        try:
+            record = self.recording.lookup_digest(key, scope=scope, nth=nth)
+        except PurgedError as error:
+            return error
+        # After its tables were exchanged, a recording that is being written may have more than were there.
+        return record if record is None or record.seq < self._count else None
 
     def _take_front(self, key: bytes, scope: str | None) -> Record | None:
         """The record at the front, if it is the one that is asked for."""
         while (before := self._before) is not None:
-            ahead = self._ahead
+            ahead, index = self._ahead, self.recording._index
             at = self._front - ahead.first
-            if not 0 <= at < len(ahead.rows):
+            if not 0 <= at < len(ahead.rows) or ahead.index is not index:
                 ahead, at = self._look_ahead(before), 0
-                if before.seq + 1 != self._front or not ahead.rows:
+                if before.seq + 1 != self._front or not ahead.rows or ahead.index is not index:
                     break
             row = ahead.rows[at]
             asked = (row.key if ahead.keys is None else ahead.keys[at]) == key and row.scope == scope
             response = ahead.take(at) if asked else UNREAD
-            record = Record(self.recording, ahead.found(at), response)
+            record = Record(self.recording, ahead.found(at), index, response)
             if not self._answers(record):
                 self._play(record)  # whatever is asked for, it is stepped over
             elif not asked:
@@ -122,17 +135,18 @@ class Cursor:
         """Parse the records behind one: more and more together, for it may be that few are asked for in order."""
         last = self._ahead
         count = 2 * len(last.rows) if last.first + len(last.rows) == before.seq + 1 else 0
-        self._ahead = ahead = self.recording.ahead(before, min(max(count, _FEW), _MANY))
+        count = min(max(count, _FEW), _MANY, self._count - before.seq - 1)
+        self._ahead = ahead = self.recording.ahead(before, count)
         return ahead
 
-    def _numbered(self, key: bytes, label: str | None) -> Record | None:
+    def _numbered(self, key: bytes, label: str | None) -> Record | PurgedError | None:
         """The next record of a place, for this call alone; None where the place has no more."""
         with self._lock:
             nth = self._next.get((key, label), 1)
             self._next[key, label] = nth + 1
         record = None
         try:
-            record = self.recording.lookup_digest(key, scope=label, nth=nth)
+            record = self._at(key, label, nth)
         finally:
             if record is None:
                 # The place ends here, or could not be read this time.
@@ -140,9 +154,9 @@ class Cursor:
                     self._next[key, label] = min(self._next[key, label], nth)
         return record
 
-    def _play(self, record: Record) -> bool:
+    def _play(self, record: Record | PurgedError) -> bool:
         """Mark a record as played; false where it was."""
-        seq = record.head.seq
+        seq = record.seq
         with self._lock:
             if seq != self._front:
                 if self._is_played(seq):
@@ -154,7 +168,7 @@ class Cursor:
             while self._scattered and front < self._count and self._bits[front >> 3] >> (front & 7) & 1:
                 front += 1
             self._front = front
-            self._before = record if front == seq + 1 else None
+            self._before = record if front == seq + 1 and isinstance(record, Record) else None
         return True
 
     def give_back(self, record: Record) -> None:
@@ -172,21 +186,24 @@ class Cursor:
             self._next = dict.fromkeys(self._next, 0)
 
     def peek(self, key: bytes, scope: str | None = None) -> Record | None:
-        """The record that `take` would return now; nothing is consumed."""
-        return next((record for record in self._all(key, scope) if not self._is_played(record.seq)), None)
+        """The record that `take` would return now; nothing is consumed. Raises `PurgedError` as that does."""
+        record = next((record for record in self._all(key, scope) if not self._is_played(record.seq)), None)
+        if isinstance(record, PurgedError):
+            raise record
+        return record
 
     def played(self, key: bytes, scope: str | None = None) -> int:
         """How many of the records that answer a call in this scope are played."""
         return sum(self._is_played(record.seq) for record in self._all(key, scope))
 
     def recorded(self, key: bytes, scope: str | None = None) -> int:
-        """How many records of a key answer a call in this scope, played or not."""
+        """How many records of a key answer a call in this scope, played or not, or did before they were purged."""
         return self._tally(key, scope)[0]
 
     def last(self, key: bytes, scope: str | None = None) -> Record | None:
         """The last record that answers a call, played or not, its response loaded."""
-        count, seq = self._tally(key, scope)
-        if not count:
+        _, seq = self._tally(key, scope)
+        if seq is None:
             return None
         record = self.recording.record(seq)
         record.response  # noqa: B018
@@ -196,29 +213,29 @@ class Cursor:
         """Yield the records that could have answered and were not taken, in recording order."""
         if self._front >= self._count:
             return
-        for record in self.recording.records(first=self._front):
+        for record in self.recording.records(first=self._front, last=self._count - 1):
             if not self._is_played(record.seq) and self._answers(record):
                 yield record
 
-    def _tally(self, key: bytes, scope: str | None) -> tuple[int, int]:
-        """How many records answer a call, and the number of the last one."""
+    def _tally(self, key: bytes, scope: str | None) -> tuple[int, int | None]:
+        """How many records answer a call, and the number of the last one that is not purged."""
         known = self._tallies.get((key, scope))
         if known is None:
-            count = last = 0
+            count, last = 0, None
             for record in self._all(key, scope):
-                count, last = count + 1, record.seq
+                count, last = count + 1, last if isinstance(record, PurgedError) else record.seq
             known = self._tallies[key, scope] = count, last
         return known
 
-    def _all(self, key: bytes, scope: str | None) -> Iterator[Record]:
-        found = self.recording.lookup_digest(key, scope=scope)
+    def _all(self, key: bytes, scope: str | None) -> Iterator[Record | PurgedError]:
+        found = self._at(key, scope)
         label = found.scope if found is not None else None
         nth = 0
         while found is not None:
-            if self._answers(found):
+            if isinstance(found, PurgedError) or self._answers(found):
                 yield found
             nth += 1
-            found = self.recording.lookup_digest(key, scope=label, nth=nth)
+            found = self._at(key, label, nth)
 
     def _is_played(self, seq: int) -> bool:
         return seq < self._front or bool(self._bits[seq >> 3] >> (seq & 7) & 1)

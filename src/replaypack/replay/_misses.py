@@ -15,9 +15,11 @@ __all__ = ["mismatch"]
 
 def mismatch(recording: Recording, explanation: Explanation, *, recorded: int, asked: int) -> ReplayMismatch:
     """What to raise for a call of which ``recorded`` records can answer, and that was asked ``asked`` times by now."""
-    reason: Literal["missing", "exhausted", "unanswerable"] = "missing"
+    reason: Literal["missing", "exhausted", "unanswerable", "purged"] = "missing"
     what, hint = "was never recorded", "on_missing='live' would make it"
-    if recorded:
+    if explanation.reason == "purged":
+        reason, what = "purged", "was recorded, and the record was purged"
+    elif recorded:
         reason = "exhausted"
         what = f"was recorded {_times(recorded)}, and asked for {_times(asked)}"
         hint = "on_exhausted='last' or 'live' would answer it"

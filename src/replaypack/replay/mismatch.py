@@ -16,16 +16,15 @@ from replaypack import values
 from replaypack._escape import counted, escape
 from replaypack._plain import survey
 from replaypack.canonical import canonical_json, key_digest
-from replaypack.errors import CanonicalizationError, UsageError
+from replaypack.differences import Difference, differences
+from replaypack.errors import CanonicalizationError, PurgedError, UsageError
 from replaypack.recording import Record, Recording
 from replaypack.values import ABSENT
-
-from .differences import Difference, differences
 
 __all__ = ["Explanation", "Near", "Reason", "explain"]
 
 Reason: TypeAlias = Literal[
-    "answered", "exhausted", "unanswerable", "other_scope", "other_kind", "no_kind", "no_name", "missing"
+    "answered", "exhausted", "unanswerable", "purged", "other_scope", "other_kind", "no_kind", "no_name", "missing"
 ]
 
 #: Records of the very key that are looked at: their scopes, and whether they can answer.
@@ -154,6 +153,7 @@ def explain(
     played: int = 0,
     answers: Callable[[Record], bool] = can_answer,
     normalise: Callable[[object], object] | None = None,
+    purged: PurgedError | None = None,
 ) -> Explanation:
     """Say why a recording answers a call, or not, with the ``count`` recorded calls nearest to it.
 
@@ -161,7 +161,8 @@ def explain(
     its ``request``. ``played`` records of the key have answered already. ``near`` is the sequence number around which
     similar calls are searched: at most ``frames`` record frames are read in all, in few rounds. ``answers`` says
     which records can answer. ``normalise`` is what is done to both sides before they are compared, and
-    before the key is computed: by default what the recording's match policy does.
+    before the key is computed: by default what the recording's match policy does. ``purged`` is the error of the
+    record whose turn it is.
 
     Raises `UsageError` without identity and key, `CanonicalizationError` for an identity that has no key, and what
     reading raises.
@@ -181,6 +182,10 @@ def explain(
     counts = recording.manifest.content.counts
     same = recording.of_key(key, limit=_SAME, frames=max(1, frames // 2))
     reason, recorded, detail, hint = _reason(recording, call, same, played, answers)
+    if reason == "answered" and purged is None:
+        purged = _purged(recording, key, scope, played)
+    if purged is not None:
+        reason, detail, hint = "purged", f"{purged.message}; call number {played + 1} of it was that record", None
     nearest: list[Near] = []
     looked: list[Record] = []
     if reason != "answered" and counts.get(kind, 0) and count > 0:
@@ -191,9 +196,32 @@ def explain(
         nearest = _nearest(recording, call, looked, near, count)
         if reason == "missing" and call.identity is not ABSENT and any(r.key_scheme == "opaque" for r in looked):
             hint = hint or "keys that a host made are found by that key alone, not by an identity"
+    if reason not in ("answered", "purged"):
+        detail += _not_there(recording)
     return Explanation(
         kind, name, scope, key, reason, recorded, played, detail, hint, tuple(nearest), len(looked), len(recording)
     )
+
+
+def _purged(recording: Recording, key: bytes, scope: str | None, nth: int) -> PurgedError | None:
+    """The error of the ``nth`` record of a call, where it was purged."""
+    if recording.tombstones:
+        try:
+            recording.lookup_digest(key, scope=scope, nth=nth)
+        except PurgedError as error:
+            return error
+    return None
+
+
+def _not_there(recording: Recording) -> str:
+    """What else may be behind a miss: records of which nothing says what they were, and requests not in this copy."""
+    text = ""
+    if purged := recording.manifest.purged:
+        was = "was purged, and it may have been that one" if purged == 1 else "were purged, and it may have been one"
+        text += f"; {counted(purged, 'record')} of the recording {was}"
+    if recording.withheld:
+        text += "; what was asked is withheld in this copy, so that the nearest calls cannot be shown"
+    return text
 
 
 class _Call(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ from replaypack._escape import counted
 from replaypack._process import process_id
 from replaypack._threads import in_thread
 from replaypack.archive import Archive
-from replaypack.errors import ReplaypackError, SessionClosedError, UnplayedRecordsError, UsageError
+from replaypack.errors import PurgedError, ReplaypackError, SessionClosedError, UnplayedRecordsError, UsageError
 from replaypack.format.row import FLAGS
 from replaypack.policies.matching import MatchSpec
 from replaypack.recording import Record, Recording
@@ -406,7 +406,10 @@ class ReplaySession(Calls):
             record = cursor.take_next(kind, identity, scope)
             if record is None:
                 key = cursor.recording.key_of(kind, identity)
-                record = cursor.take(key, scope)
+                try:
+                    record = cursor.take(key, scope)
+                except PurgedError as purged:
+                    return self._missed(kind, identity, name, key, scope, purged)
                 if record is None:
                     return self._missed(kind, identity, name, key, scope)
             self._position = record.seq
@@ -439,17 +442,29 @@ class ReplaySession(Calls):
             assert self._cursor is not None
             self._cursor.give_back(record)
 
-    def _missed(self, kind: str, identity: Any, name: str | None, key: bytes, scope: str | None) -> Record | Capture:
+    def _missed(
+        self,
+        kind: str,
+        identity: Any,
+        name: str | None,
+        key: bytes,
+        scope: str | None,
+        purged: PurgedError | None = None,
+    ) -> Record | Capture:
         cursor = self._cursor
         assert cursor is not None
         recorded = cursor.recorded(key, scope)
-        policy = self._on_exhausted if recorded else self._on_missing
+        # What was purged is missing, however many others there are.
+        policy = self._on_exhausted if recorded and purged is None else self._on_missing
         if policy is ReplayFallback.LAST and (last := cursor.last(key, scope)) is not None:
             return last
         if name is None:
             name = name_of(identity)
         if policy is ReplayFallback.LIVE:
             return self._live_sink().begin(kind, identity, name, scope)
+        if purged is not None:
+            explanation = self._explain(kind, identity, name, scope, cursor.played(key, scope) - 1, purged)
+            raise mismatch(cursor.recording, explanation, recorded=recorded, asked=explanation.played + 1) from purged
         with self._lock:
             misses = self._misses[key, scope] = self._misses.get((key, scope), 0) + 1
         explanation = self._explain(kind, identity, name, scope, recorded)
@@ -463,7 +478,15 @@ class ReplaySession(Calls):
                 self._sink = Sink(self._source.extend(self._recording), flags=("live_fallback",))
             return self._sink
 
-    def _explain(self, kind: str, identity: Any, name: str | None, scope: str | None, played: int) -> Explanation:
+    def _explain(
+        self,
+        kind: str,
+        identity: Any,
+        name: str | None,
+        scope: str | None,
+        played: int,
+        purged: PurgedError | None = None,
+    ) -> Explanation:
         from .mismatch import explain  # only what went wrong needs it
 
         assert self._cursor is not None
@@ -476,6 +499,7 @@ class ReplaySession(Calls):
             near=self._position,
             played=played,
             answers=self._answers,
+            purged=purged,
         )
 
     def _answers(self, record: Record) -> bool:

@@ -8,6 +8,7 @@ from replaypack.storage._open import open_storage
 from replaypack.storage._options import StorageOptions
 from replaypack.storage._plan import Fetch, Part, assemble, plan_ranges
 from replaypack.storage._protocol import KeyRange, ObjectInfo, Storage
+from replaypack.storage._zip_writer import ZipWriter
 
 __all__ = [
     "Fetch",
@@ -18,6 +19,7 @@ __all__ = [
     "Part",
     "Storage",
     "StorageOptions",
+    "ZipWriter",
     "assemble",
     "open_storage",
     "plan_ranges",

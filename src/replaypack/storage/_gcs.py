@@ -82,3 +82,19 @@ class GCSStorage(RemoteStorage):
 
     def _find(self, prefix: str) -> list[ObjectInfo]:
         return found_objects(self._fs(), self._path(""), prefix, server_side=True)
+
+    def keeps_deleted(self) -> str | None:
+        bucket = self._path("").strip("/").partition("/")[0]
+        info = self._run("keeps_deleted", "", lambda: self._await(self._bucket, self._fs(), bucket, size=0))
+        if (info.get("versioning") or {}).get("enabled"):
+            return f"bucket {bucket} keeps versions of deleted objects"
+        if info.get("retentionPolicy"):
+            return f"bucket {bucket} has a retention policy: its objects cannot be deleted"
+        seconds = str((info.get("softDeletePolicy") or {}).get("retentionDurationSeconds", "0"))
+        if seconds != "0":
+            return f"bucket {bucket} keeps deleted objects for {seconds} seconds (soft delete)"
+        return None
+
+    async def _bucket(self, fs: Any, bucket: str) -> dict[str, Any]:
+        info: dict[str, Any] = await fs._call("GET", "b/{}", bucket, json_out=True)
+        return info

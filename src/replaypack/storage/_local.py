@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import stat
 import sys
 import threading
 import warnings
@@ -25,7 +26,7 @@ from replaypack.errors import (
 )
 from replaypack.storage._protocol import KeyRange, ObjectInfo, Storage, check_key, check_prefix, check_range, is_key
 
-__all__ = ["LocalStorage"]
+__all__ = ["LocalStorage", "translated"]
 
 TEMP_PREFIX: Final = "~tmp-"  # "~" is in no key, so neither temporary nor lock files can be taken for objects
 LOCK_NAME: Final = "~lock"
@@ -143,6 +144,29 @@ class LocalStorage(Storage):
         check_prefix(prefix, url=self.url)
         with self._translated("list", prefix):
             return iter(list(self._walk(prefix.rpartition("/")[0], prefix)))
+
+    def leftovers(self, before: float, *, delete: bool = False) -> Iterator[ObjectInfo]:
+        if delete and self.read_only:
+            raise ReadOnlyStorageError("this storage can only be read", operation="delete", url=self.url)
+        with self._translated("list", ""):
+            # Where temporary files are made: beside objects. The journals keep their own house.
+            for directory, names, files in os.walk(self.local_path):
+                names[:] = sorted(name for name in names if is_key(name) and name != "journal")
+                for name in files:
+                    if not name.startswith(TEMP_PREFIX):
+                        continue
+                    path = os.path.join(directory, name)
+                    with suppress(FileNotFoundError):
+                        status = os.lstat(path)
+                        if not stat.S_ISREG(status.st_mode) or status.st_mtime >= before:
+                            continue
+                        if delete:
+                            os.unlink(path)
+                        key = os.path.relpath(path, self.local_path).replace(os.sep, "/")
+                        yield ObjectInfo(key, status.st_size, status.st_mtime)
+
+    def keeps_deleted(self) -> str | None:
+        return None  # what snapshots and backups of the disk hold, the disk does not say
 
     # -- below the protocol ---------------------------------------------------------------------------
 
@@ -269,10 +293,11 @@ class LocalStorage(Storage):
             raise
         except OSError as error:
             url = self._at(key)
-            raise _translate(error, operation, url) from error
+            raise translated(error, operation, url) from error
 
 
-def _translate(error: OSError, operation: str, url: str) -> StorageError:
+def translated(error: OSError, operation: str, url: str) -> StorageError:
+    """What the operating system said, as one of our errors."""
     reason = os.strerror(error.errno) if error.errno else type(error).__name__
     if error.errno in _FULL:
         return StorageFullError(f"no space left ({reason})", operation=operation, url=url)

@@ -85,6 +85,9 @@ class MemoryStorage(Storage):
             found = [ObjectInfo(k, len(d), t) for k, (d, t) in self._space.objects.items() if k.startswith(prefix)]
         return iter(found)
 
+    def keeps_deleted(self) -> str | None:
+        return None
+
     def _read(self, operation: str, key: str) -> bytes:
         with self._space.lock:
             found = self._space.objects.get(key)

@@ -14,7 +14,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from replaypack.errors import ObjectExistsError, ObjectMissingError, ReadOnlyStorageError, StorageError
+from replaypack.errors import (
+    ObjectExistsError,
+    ObjectMissingError,
+    ReadOnlyStorageError,
+    StorageError,
+    StorageUnsupportedError,
+)
 
 __all__ = ["KeyRange", "ObjectInfo", "Storage", "check_key", "check_prefix", "is_key"]
 
@@ -153,6 +159,22 @@ class Storage(ABC):
         Asks the store each time; nothing is cached. Leftovers of interrupted writes are not listed.
         Raises `StorageUnsupportedError` where there is no listing (http).
         """
+
+    def leftovers(self, before: float, *, delete: bool = False) -> Iterator[ObjectInfo]:
+        """What interrupted writes left, in no object's place, last changed before ``before`` (seconds since the epoch).
+
+        With ``delete`` each is removed before it is named. Stores whose writes leave nothing have none.
+        """
+        return iter(())
+
+    def keeps_deleted(self) -> str | None:
+        """Why the store keeps bytes that are deleted (versions, locks, soft delete); None where it does not.
+
+        Raises `StorageUnsupportedError` where the store cannot be asked, `AccessDeniedError` where we may not.
+        """
+        raise StorageUnsupportedError(
+            "nothing is known of what this store keeps of deleted objects", operation="keeps_deleted", url=self.url
+        )
 
     def close(self) -> None:  # noqa: B027 - a backend that holds nothing need not say so
         """Releases connections and threads. May be repeated; the instance is of no use afterwards."""

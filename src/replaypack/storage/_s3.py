@@ -74,6 +74,23 @@ class S3Storage(RemoteStorage):
     def _find(self, prefix: str) -> list[ObjectInfo]:
         return found_objects(self._fs(), self._path(""), prefix, server_side=True)
 
+    def keeps_deleted(self) -> str | None:
+        bucket = self._path("").strip("/").partition("/")[0]
+        status = self._run("keeps_deleted", "", lambda: self._await(self._versioning, self._fs(), bucket, size=0))
+        if status is None:
+            return None
+        return (
+            f"bucket {bucket} keeps versions of deleted objects"
+            if status == "Enabled"
+            else f"bucket {bucket} kept versions of deleted objects once, and may have them still"
+        )
+
+    async def _versioning(self, fs: Any, bucket: str) -> str | None:
+        # Locked objects and retention need versions: where there are none, there is no lock either.
+        answer = await fs._call_s3("get_bucket_versioning", Bucket=bucket, **fs.req_kw)
+        status: str | None = answer.get("Status")
+        return status
+
 
 def _creates(fs: Any) -> bool:
     """Old versions take ``mode`` for one more header, and silently overwrite."""

@@ -85,6 +85,7 @@ class ZipStorage(Storage):
         self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
         self._lock = threading.Lock()
         self._directory: dict[str, _Entry] | None = None
+        self._tail, self._tail_start = b"", 0  # the end of the file, once it was read
         self._data: dict[str, int] = {}  # where the data of entries begins whose local header was verified
 
     # -- the protocol -------------------------------------------------------------------------------
@@ -157,16 +158,23 @@ class ZipStorage(Storage):
                 unverified[key] = entry
             asked.append((self._data.get(key, entry.expected_data) + start, length))
         headers = [(e.offset, min(_LARGEST_HEADER, e.end - e.size - e.offset)) for e in unverified.values()]
-        answers = self._source.ranges([*headers, *asked])
+        answers = self._ranges([*headers, *asked])
         for (key, entry), header in zip(unverified.items(), answers, strict=False):
             self._data[key] = entry.offset + self._verified(entry, header)
         answers = answers[len(headers) :]
         again = [i for i, (key, _, start, _) in enumerate(wanted) if self._data[key] + start != asked[i][0]]
         if again:  # something stands between the data and the next entry: a data descriptor, or padding
-            corrected = self._source.ranges([(self._data[wanted[i][0]] + wanted[i][2], wanted[i][3]) for i in again])
+            corrected = self._ranges([(self._data[wanted[i][0]] + wanted[i][2], wanted[i][3]) for i in again])
             for index, data in zip(again, corrected, strict=True):
                 answers[index] = data
         return answers
+
+    def _ranges(self, ranges: Sequence[tuple[int, int]]) -> Answers:
+        """As the source does, without asking for what came with the directory: all of a small archive."""
+        tail, first = self._tail, self._tail_start
+        asked = [(start, length) for start, length in ranges if start < first]
+        fetched = iter(self._source.ranges(asked) if asked else ())
+        return [next(fetched) if start < first else tail[start - first :][:length] for start, length in ranges]
 
     def _verified(self, entry: _Entry, header: bytes) -> int:
         """The length of the local header, which must say the same as the directory."""
@@ -199,6 +207,7 @@ class ZipStorage(Storage):
     def _read_directory(self) -> dict[str, _Entry]:
         tail = self._source.suffix(TAIL)
         start, size, count, tail_start = self._find_directory(tail)
+        self._tail, self._tail_start = tail, tail_start
         if start >= tail_start:
             directory = tail[start - tail_start : start - tail_start + size]
         else:
@@ -206,7 +215,8 @@ class ZipStorage(Storage):
         raw = list(self._parse(directory, count))
         raw.sort(key=lambda entry: entry.offset)
         found: dict[str, _Entry] = {}
-        for entry, end in zip(raw, [*(later.offset for later in raw[1:]), start], strict=True):
+        ends = [*(later.offset for later in raw[1:]), start] if raw else []
+        for entry, end in zip(raw, ends, strict=True):
             # Each entry has bytes of its own, all before the directory: no overlap, no byte served twice.
             if entry.offset + _LOCAL.size + len(entry.name) + entry.size > end:
                 raise FormatError(f"entries overlap at byte {entry.offset}", where=self.url)

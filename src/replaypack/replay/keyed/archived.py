@@ -16,9 +16,10 @@ from types import TracebackType
 from typing import Any, Literal, Self, overload
 
 from replaypack import values
+from replaypack._escape import counted
 from replaypack.archive import Archive
 from replaypack.canonical import canonical_json
-from replaypack.errors import ReplayPersistenceError, ReplayValueError, UsageError
+from replaypack.errors import PurgedError, ReplayMissError, ReplayPersistenceError, ReplayValueError, UsageError
 from replaypack.format.manifest import Manifest
 from replaypack.format.names import parse_locator
 from replaypack.recorder import Recorder
@@ -196,7 +197,11 @@ class ArchivedReplayStore(ReplayStore):
                         del rungs[number:]
                         break
         recording = self._recording
-        record = recording.latest(_digest(recording, key.outer), [_scope(rung) for rung in rungs]) if rungs else None
+        try:
+            scopes = [_scope(rung) for rung in rungs]
+            record = recording.latest(_digest(recording, key.outer), scopes) if rungs else None
+        except PurgedError:
+            return None  # an earlier entry, or a less specific one, is not what this one said
         return fresh if record is None else pair_of(record, recording, key.outer)
 
     def _has(self, key: ReplayKey) -> bool:
@@ -210,6 +215,15 @@ class ArchivedReplayStore(ReplayStore):
             if other not in seen:
                 seen.add(other)
                 yield other
+
+    def _miss(self, key: ReplayKey) -> ReplayMissError:
+        error = super()._miss(key)
+        if purged := self._recording.manifest.purged:
+            was = (
+                "was purged, and it may have been that one" if purged == 1 else "were purged, and it may be one of them"
+            )
+            error.message += f"; {counted(purged, 'record')} of {self.locator} {was}"
+        return error
 
     # Writing
 
@@ -254,11 +268,17 @@ class Entries(Pairs):
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
         self._left_out: list[int] | None = None
+        #: Records that are left, where some were purged: of these not even the kind is known.
+        self._present: int | None = None
 
     def __repr__(self) -> str:
         return f"<{len(self)} entries of {self._recording.locator}>"
 
     def __len__(self) -> int:
+        if self._recording.tombstones:
+            if self._present is None:
+                self._present = sum(1 for _ in self._recording.records(kinds=KIND))
+            return self._present - len(self._overwritten())
         return self._recording.count(KIND) - len(self._overwritten())
 
     def __iter__(self) -> Iterator[Pair]:
@@ -277,8 +297,8 @@ class Entries(Pairs):
         number = index if index >= 0 else index + len(self)
         if not 0 <= number < len(self):
             raise IndexError(f"entry {index} of {len(self)}")
-        if self._recording.count(KIND) != len(self._recording):
-            # Records of other kinds lie between.
+        if self._recording.count(KIND) != len(self._recording) or self._recording.tombstones:
+            # Records of other kinds lie between, or such that are gone.
             return next(islice(iter(self), number, None))
         # Each that is left out before it moves it one further.
         left_out = self._overwritten()
@@ -290,10 +310,13 @@ class Entries(Pairs):
     def _overwritten(self) -> list[int]:
         if self._left_out is None:
             left_out = []
+            gone = self._recording._index.purged
             for numbers in self._recording.repeated():
                 # Of equal places only those with wholly equal keys: in a scenario the question may be another one.
                 later: set[ReplayKey] = set()
                 for seq in reversed(numbers):
+                    if seq in gone:
+                        continue
                     record = self._recording.record(seq)
                     if record.kind == KIND:
                         key = _key_of(record, self._recording)

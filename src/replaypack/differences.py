@@ -18,7 +18,7 @@ from replaypack.format.digests import digest
 from replaypack.tagged import jsonable
 from replaypack.values import ABSENT
 
-__all__ = ["Difference", "What", "differences"]
+__all__ = ["Difference", "What", "differences", "shown_value"]
 
 What: TypeAlias = Literal["changed", "added", "removed", "type"]
 
@@ -56,17 +56,17 @@ class Difference(msgspec.Struct, frozen=True):
         """One line for people. Values are cut to about ``width`` characters; invisible characters are escaped."""
         place = f"`{escape(self.pointer)}`" if self.pointer else "the whole value"
         if self.what == "added":
-            return f"{place} is new: {_shown(self.new, width)}"
+            return f"{place} is new: {shown_value(self.new, width)}"
         if self.what == "removed":
-            return f"{place} is gone: {_shown(self.old, width)}"
+            return f"{place} is gone: {shown_value(self.old, width)}"
         if self.at is not None:
             unit = "character" if isinstance(self.new, str) else "byte"
             old, new = (_around(value, self.at, width) for value in (self.old, self.new))
             return f"{place} differs at {unit} {self.at}: {old} → {new}"
         if self.what == "type":
-            old, new = (f"{_type(value)} {_shown(value, width)}" for value in (self.old, self.new))
+            old, new = (f"{_type(value)} {shown_value(value, width)}" for value in (self.old, self.new))
             return f"{place} is of another type: {old} → {new}"
-        return f"{place} differs: {_shown(self.old, width)} → {_shown(self.new, width)}"
+        return f"{place} differs: {shown_value(self.old, width)} → {shown_value(self.new, width)}"
 
     def to_dict(self, width: int = 2000) -> dict[str, Any]:
         """The same as JSON. A value whose JSON has more than ``width`` characters is given as text, cut."""
@@ -240,7 +240,7 @@ def _parting(old: Any, new: Any) -> int:
 # Text
 
 
-def _shown(value: Any, width: int) -> str:
+def shown_value(value: Any, width: int) -> str:
     """A value as JSON on one line, cut."""
     if isinstance(value, str | bytes):
         return _around(value, 0, width)
@@ -282,7 +282,7 @@ def _weight(value: Any) -> int:
 def _around(value: Any, at: int, width: int) -> str:
     """The part of a string, or byte string, around an index, quoted."""
     if not isinstance(value, str | bytes):
-        return _shown(value, width)
+        return shown_value(value, width)
     start = max(0, at - _BEFORE) if at > _BEFORE + 4 else 0
     end = min(len(value), start + width)
     if len(value) - end <= 4:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from replaypack.canonical import canonical_json
-from replaypack.replay.differences import Difference, differences
+from replaypack.differences import Difference, differences
 from replaypack.values import ABSENT
 
 NAN = float("nan")

@@ -1,0 +1,507 @@
+"""Which recordings can be made of what was found, and making them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from replaypack import __version__
+from replaypack._write.claim import refuse_case_twin
+from replaypack._write.publish import now_rfc3339
+from replaypack.archive import Archive
+from replaypack.errors import ConflictError, InvalidNameError, ObjectExistsError
+from replaypack.format.digests import digest
+from replaypack.format.manifest import Content, Manifest, Match, Redaction
+from replaypack.format.merkle import leaf_hash
+from replaypack.format.names import is_name, revision_key
+from replaypack.format.record_frame import RecordFrame
+from replaypack.format.row import parse_stored_row
+
+from ._faults import Progress, Report
+from ._salvage_catalog import RECORD, Catalog, pack_digests_in
+from ._salvage_sources import FactSource, Hole, ManifestSource, Purged, Source, Survivor, records_of
+from ._salvage_write import RecordingWriter, mended
+
+__all__ = ["Salvager"]
+
+#: Older revisions whose tables are asked where the newest one's frames are gone.
+_HELPERS = 8
+#: Ranges of losses that are listed of one recording and kind.
+_MOST_RANGES = 1000
+_NOTED_RANGES = 64
+
+
+class _Losses:
+    """What of one recording is lost, as ranges of sequence numbers."""
+
+    def __init__(self) -> None:
+        self.ranges: dict[str, list[tuple[int, int, str]]] = {}
+        self.counts: dict[str, int] = {}
+        #: Records that were purged, and those of them without a tombstone, which cannot have a place.
+        self.purged = self.dropped = 0
+
+    def add(self, what: str, first: int, last: int, reason: str) -> None:
+        self.counts[what] = self.counts.get(what, 0) + last - first + 1
+        ranges = self.ranges.setdefault(what, [])
+        if ranges and ranges[-1][1] + 1 >= first:
+            ranges[-1] = (ranges[-1][0], last, ranges[-1][2])
+        elif len(ranges) < _MOST_RANGES:
+            ranges.append((first, last, reason))
+
+    def note(self, before: dict[str, Any] | None) -> dict[str, Any]:
+        """The ``error`` of a manifest that says so."""
+        text = ", ".join(f"{count} {what}" for what, count in sorted(self.counts.items())) or "no record"
+        note: dict[str, Any] = {"type": "Damaged", "message": f"recovered from a damaged archive: lost {text}"}
+        note["lost"] = {what: [[a, b] for a, b, _ in ranges[:_NOTED_RANGES]] for what, ranges in self.ranges.items()}
+        if before is not None:
+            note["cause"] = before
+        return note
+
+
+class _Written(NamedTuple):
+    writer: RecordingWriter
+    losses: _Losses
+    content: Content
+    source: str | None
+    exact: bool
+    withheld: Sequence[Any] = ()
+
+
+class _Group(NamedTuple):
+    """One content of a name, with the manifests that have it, newest first, and older ones that it continues."""
+
+    manifests: list[Manifest]
+    older: list[Manifest]
+
+    @property
+    def content(self) -> Content:
+        return self.manifests[0].content
+
+
+class Salvager:
+    """Makes recordings in ``target`` of what a catalog has. ``made`` and ``lost`` say what came of it."""
+
+    def __init__(self, catalog: Catalog, target: Archive, keys: Sequence[str], report: Report, limit: int) -> None:
+        self._catalog = catalog
+        self._target = target
+        self._keys = keys
+        self._report = report
+        self._limit = limit
+        self.made: list[tuple[str, int, int, str, str | None, bool, int]] = []
+        self.lost: list[tuple[str, Any, int | None, int | None, str]] = []
+        self.notes: list[str] = []
+        self._revisions: dict[str, Manifest] = {}
+        self._names: dict[str, str] = {}
+        self._exact_packs: set[str] = set()
+        self._leaves: set[bytes] = set()
+        #: When and why records were purged, by their leaves.
+        self._purged: dict[bytes, tuple[str, str]] = {}
+
+    def run(self) -> None:
+        """Make all of them."""
+        named = self._named()
+        for name, manifests in named.items():
+            for manifest in manifests:
+                self._note_pages(name, manifest)
+        self._catalog.attribute()
+        self._prepare(named)
+        bases: dict[bytes, tuple[str, _Group, _Written]] = {}
+        for name in sorted(named):
+            out = self._name(name)
+            for group in _groups(named[name]):
+                written = self._group(out, group)
+                bases[bytes.fromhex(group.content.id)] = (out, group, written)
+        for recording in self._recordings():
+            self._extras(recording, bases.get(recording))
+        self._unknown(named)
+
+    # What there is
+
+    def _named(self) -> dict[str, list[Manifest]]:
+        """The sound manifests of each name."""
+        named: dict[str, dict[str, Manifest]] = {}
+        for found in self._catalog.manifests:
+            name = found.name or self._hint(bytes.fromhex(found.manifest.content.id))
+            named.setdefault(name, {})[found.manifest.digest] = found.manifest
+        return {name: list(manifests.values()) for name, manifests in named.items()}
+
+    def _hint(self, recording: bytes) -> str:
+        row = self._catalog.db.execute(
+            "SELECT name FROM origin WHERE recording=? ORDER BY id LIMIT 1", (recording,)
+        ).fetchone()
+        return row[0] if row is not None and is_name(row[0]) else f"recovered-{recording.hex()[:8]}"
+
+    def _note_pages(self, name: str, manifest: Manifest) -> None:
+        recording, writer = bytes.fromhex(manifest.content.id), bytes.fromhex(manifest.storage.writer)
+        source = ManifestSource(self._catalog, manifest)
+        self._catalog.note_packs(recording, writer, name, source.index.packs)
+        for shape, short in source.pages():
+            self._catalog.note_page(recording, writer, name, short, shape)
+
+    def _recordings(self) -> list[bytes]:
+        rows = self._catalog.db.execute(
+            "SELECT DISTINCT recording FROM origin JOIN place ON place.origin = origin.id AND place.kind=? "
+            "ORDER BY recording",
+            (RECORD,),
+        )
+        return [row[0] for row in rows.fetchall()]
+
+    def _prepare(self, named: dict[str, list[Manifest]]) -> None:
+        """Find out which record frames no manifest names, and of which recordings they are."""
+        db = self._catalog.db
+        db.execute("CREATE TABLE named(digest BLOB PRIMARY KEY) WITHOUT ROWID")
+        for manifests in named.values():
+            for manifest in manifests:
+                for tombstone in manifest.storage.tombstones:
+                    for _, leaf in tombstone.records:
+                        self._purged[bytes.fromhex(leaf)] = (tombstone.time, tombstone.reason)
+                for _, _, short in ManifestSource(self._catalog, manifest).frames():
+                    db.execute("INSERT OR IGNORE INTO named VALUES(?)", (short,))
+        db.execute("CREATE TABLE leaf(recording BLOB, seq INTEGER, leaf BLOB, PRIMARY KEY(recording, seq, leaf))")
+        db.execute("CREATE TABLE extra(recording BLOB, writer BLOB, seq INTEGER, leaf BLOB)")
+        for recording in self._recordings():
+            if self._unnamed(recording):
+                self._leaves.add(recording)
+
+    def _unnamed(self, recording: bytes) -> list[tuple[bytes, bytes]]:
+        """Record frames of a recording that are sound and that no manifest names: writer, digest."""
+        return self._catalog.db.execute(
+            "SELECT DISTINCT origin.writer, place.digest FROM place JOIN origin ON origin.id = place.origin "
+            "WHERE origin.recording=? AND place.kind=? AND EXISTS (SELECT 1 FROM frame WHERE digest=place.digest) "
+            "AND NOT EXISTS (SELECT 1 FROM named WHERE digest=place.digest) ORDER BY place.first",
+            (recording, RECORD),
+        ).fetchall()
+
+    # Recordings with a manifest
+
+    def _group(self, name: str, group: _Group) -> _Written:
+        """Make one content of a recording, and, where it is not whole, the older ones that it continues."""
+        written, confirmed = self._write(name, group, group.content.records)
+        seen: set[str] = set()
+        for old in sorted(group.older, key=lambda manifest: manifest.content.records):
+            known = old.content_digest in seen or (old.content_digest in confirmed and not written.losses.counts)
+            if known or old.content.state == "open":
+                continue
+            seen.add(old.content_digest)
+            again, _ = self._write(name, _Group([old], []), old.content.records)
+            if again.exact or written.exact:
+                self._commit(name, again)
+        self._commit(name, written)
+        if written.exact:
+            for manifest in group.manifests:
+                self._exact_packs.update(pack.digest for pack in ManifestSource(self._catalog, manifest).index.packs)
+        return written
+
+    def _write(self, name: str, group: _Group, end: int | None) -> tuple[_Written, set[str]]:
+        newest = group.manifests[0]
+        content = newest.content
+        recording = bytes.fromhex(content.id)
+        manifests = [*group.manifests, *group.older[:_HELPERS]]
+        sources: list[Source] = [ManifestSource(self._catalog, manifest) for manifest in manifests]
+        sources.append(FactSource(self._catalog, recording))
+        writer, losses, confirmed = self._records(name, content, sources, end, group.older, keys=False)
+        withheld = newest.storage.withheld
+        whole = (
+            not losses.counts
+            and not losses.dropped
+            and writer.tree.root.hex() == content.merkle_root
+            and writer.tree.count == content.records
+        )
+        if whole and content.state != "open":
+            return _Written(writer, losses, content, newest.content_digest, True, withheld), confirmed
+        if whole:
+            interrupted = {"type": "Interrupted", "message": "it was still recorded; recovered from the archive"}
+            finished = msgspec.structs.replace(content, state="incomplete", error=interrupted)
+            return _Written(writer, losses, finished, newest.content_digest, False, withheld), confirmed
+        if not losses.counts and not losses.dropped:
+            losses.add("records", 0, content.records - 1, "the rows do not give the Merkle root of the manifest")
+        changed = msgspec.structs.replace(
+            content,
+            state="incomplete",
+            extends=None,
+            derived_from=newest.content_digest,
+            error=losses.note(content.error),
+        )
+        return _Written(writer, losses, changed, newest.content_digest, False, withheld), confirmed
+
+    def _records(
+        self,
+        name: str,
+        content: Content,
+        sources: Sequence[Source],
+        end: int | None,
+        older: Sequence[Manifest],
+        *,
+        keys: bool,
+    ) -> tuple[RecordingWriter, _Losses, set[str]]:
+        """Write the records that are left; return what is lost, and which older contents they begin with."""
+        recording = bytes.fromhex(content.id)
+        seed = b"recover" + recording + name.encode() + bytes.fromhex(content.merkle_root)
+        writer = RecordingWriter(self._target.storage, name, content, digest(seed)[:8])
+        losses = _Losses()
+        purged_keys = self._purged_keys(sources, end)
+        roots = {manifest.content.records: manifest for manifest in older}
+        confirmed: set[str] = set()
+        for item in records_of(self._catalog, sources, end, limit=self._limit):
+            if isinstance(item, Hole):
+                if item.purged:
+                    losses.purged += item.last - item.first + 1
+                    losses.dropped += item.last - item.first + 1
+                else:
+                    losses.add("records", item.first, item.last, item.why)
+                continue
+            if not isinstance(item, Purged):
+                # A pack that a purge did not come to delete, or an older revision, brings nothing back.
+                known = self._purged.get(leaf_hash(item.row_bytes)) if self._purged else None
+                if known is not None:
+                    item = Purged(item.row.seq, leaf_hash(item.row_bytes), *known)
+            if isinstance(item, Purged):
+                losses.purged += 1
+                writer.purged(item, purged_keys.get(item.seq))
+                continue
+            if recording in self._leaves:
+                row = (recording, item.row.seq, leaf_hash(item.row_bytes))
+                self._catalog.db.execute("INSERT OR IGNORE INTO leaf VALUES(?, ?, ?)", row)
+            self._add(writer, item, losses, keys)
+            count = writer.tree.count
+            if count in roots and roots[count].content.merkle_root == writer.tree.root.hex():
+                confirmed.add(roots[count].content_digest)
+            if count % 256 == 0:
+                self._report(Progress(name, "records", item.row.seq + 1, max(content.records, item.row.seq + 1)))
+        writer.finish()
+        return writer, losses, confirmed
+
+    def _purged_keys(self, sources: Sequence[Source], end: int | None) -> dict[int, bytes]:
+        """The beginnings of the entries of ``keys`` that purged records have: those whose key another record has."""
+        first = sources[0]
+        if not isinstance(first, ManifestSource) or not first.index.purged:
+            return {}
+        entries = {int.from_bytes(entry[24:], "big"): entry[:24] for entry in first.key_entries(first.index.purged)}
+        wanted = {entry[:16] for entry in entries.values()}
+        seen = set()
+        if wanted:
+            for item in records_of(self._catalog, sources, end, limit=self._limit, rows_only=True):
+                if isinstance(item, Survivor) and item.row.key[:16] in wanted:
+                    seen.add(item.row.key[:16])
+        return {seq: entry for seq, entry in entries.items() if entry[:16] in seen}
+
+    @staticmethod
+    def _add(writer: RecordingWriter, item: Survivor, losses: _Losses, keys: bool) -> None:
+        for role, data in item.blobs.items():
+            if data is None:
+                losses.add(role, item.row.seq, item.row.seq, item.why)
+        writer.add(mended(item, writer.tree.count, keys=keys))
+
+    # Recordings, and ends of recordings, without one
+
+    def _extras(self, recording: bytes, base: tuple[str, _Group, _Written] | None) -> None:
+        """Make what no manifest has: records behind its end, or whole recordings whose manifests are gone."""
+        db = self._catalog.db
+        for writer, short in self._unnamed(recording):
+            frame = RecordFrame(self._catalog.raw(short))
+            for stored, inline in zip(*frame.stored_rows(), strict=True):
+                if not stored:
+                    continue
+                row, data = parse_stored_row(stored, inline)
+                leaf = (recording, row.seq, leaf_hash(data))
+                if leaf[2] in self._purged:
+                    continue
+                if db.execute("SELECT 1 FROM leaf WHERE recording=? AND seq=? AND leaf=?", leaf).fetchone() is None:
+                    db.execute("INSERT INTO extra VALUES(?, ?, ?, ?)", (recording, writer, *leaf[1:]))
+        groups = db.execute(
+            "SELECT writer, min(seq), max(seq) FROM extra WHERE recording=? GROUP BY writer ORDER BY 2, 3 DESC, 1",
+            (recording,),
+        ).fetchall()
+        end = base[1].content.records if base is not None else 0
+        behind = [writer for writer, first, _ in groups if base is not None and first >= end]
+        if base is not None and behind:
+            self._extension(base, recording, behind)
+        lineages: list[tuple[int, list[bytes]]] = []
+        for writer, first, _ in groups:
+            if writer in behind:
+                continue
+            for _, writers in lineages:
+                if not self._conflict(recording, writer, writers):
+                    writers.append(writer)
+                    break
+            else:
+                lineages.append((first, [writer]))
+        for first, writers in lineages:
+            self._orphan(recording, first, writers, base)
+
+    def _conflict(self, recording: bytes, writer: bytes, writers: Sequence[bytes]) -> bool:
+        marks = ",".join("?" * len(writers))
+        row = self._catalog.db.execute(
+            "SELECT 1 FROM extra AS a JOIN extra AS b ON a.recording=b.recording AND a.seq=b.seq AND a.leaf != b.leaf "
+            f"WHERE a.recording=? AND a.writer=? AND b.writer IN ({marks}) LIMIT 1",
+            (recording, writer, *writers),
+        ).fetchone()
+        return row is not None
+
+    def _extension(self, base: tuple[str, _Group, _Written], recording: bytes, writers: Sequence[bytes]) -> None:
+        """A recording with records behind the end that its newest sound manifest knows."""
+        name, group, before = base
+        content = group.content
+        sources: list[Source] = [ManifestSource(self._catalog, manifest) for manifest in group.manifests]
+        sources += [FactSource(self._catalog, recording, writer) for writer in writers]
+        sources.append(FactSource(self._catalog, recording, below=content.records))
+        writer, losses, _ = self._records(name, content, sources, None, (), keys=False)
+        extends = group.manifests[0].content_digest if before.exact else None
+        changed = msgspec.structs.replace(
+            content,
+            state="incomplete",
+            extends=extends if not losses.counts and not losses.dropped else None,
+            derived_from=None,
+            error=losses.note(None),
+        )
+        self.lost.append((name, "manifest", None, None, "records follow that no manifest names any more"))
+        self._commit(name, _Written(writer, losses, changed, None, False, group.manifests[0].storage.withheld))
+
+    def _orphan(
+        self,
+        recording: bytes,
+        first: int,
+        writers: Sequence[bytes],
+        base: tuple[str, _Group, _Written] | None,
+    ) -> None:
+        """A recording without a manifest."""
+        sources: list[Source] = [FactSource(self._catalog, recording, writer) for writer in writers]
+        if first:
+            if base is not None:
+                sources += [ManifestSource(self._catalog, manifest, first) for manifest in base[1].manifests]
+            sources.append(FactSource(self._catalog, recording, below=first))
+        name = self._name(self._hint(recording), recording)
+        content = _unknown_content(recording)
+        writer, losses, _ = self._records(name, content, sources, None, (), keys=True)
+        started = self._started(recording)
+        changed = msgspec.structs.replace(content, started=started, error=losses.note(None))
+        self.lost.append((name, "manifest", None, None, "no manifest of it is left: metadata and policies are unknown"))
+        self._commit(name, _Written(writer, losses, changed, None, False))
+
+    def _started(self, recording: bytes) -> str:
+        for _, _, short in FactSource(self._catalog, recording).frames():
+            if self._catalog.sound(short):
+                for stored, inline in zip(*RecordFrame(self._catalog.raw(short)).stored_rows(), strict=True):
+                    if stored:
+                        start = parse_stored_row(stored, inline)[0].start
+                        return now_rfc3339(start if 0 <= start < 1 << 62 else 0)
+        return now_rfc3339(0)
+
+    # Committing
+
+    def _name(self, wanted: str, recording: bytes | None = None) -> str:
+        """The name to use in the target: the one wanted, unless another recording has it, or one like it."""
+        if recording is None and wanted in self._names:
+            return self._names[wanted]
+        taken = {name.lower() for name in self._names.values()}
+        candidates = [wanted, *(f"{wanted[:480]}-{number}" for number in range(2, len(taken) + 3))]
+        for name in candidates:
+            if name.lower() in taken or not is_name(name):
+                continue
+            try:
+                refuse_case_twin(self._target.storage, name)
+            except InvalidNameError:
+                continue
+            break
+        if name != wanted:
+            self.notes.append(f"{wanted!r} is taken: a recording of that name is {name!r} here")
+        self._names[wanted if recording is None else f"{wanted}\0{recording.hex()}\0{len(self._names)}"] = name
+        return name
+
+    def _commit(self, name: str, written: _Written) -> None:
+        storage = self._target.storage
+        before = self._revisions.get(name)
+        revision = before.storage.revision + 1 if before is not None else 1
+        publisher = written.writer.publisher
+        previous = before.digest if before is not None else None
+        manifest = written.writer.manifest(written.content, revision, previous, written.withheld)
+        key = revision_key(name, revision)
+        try:
+            storage.put_new(key, manifest.raw)
+        except ObjectExistsError:
+            there = self._target.manifests.get(key)
+            if there is None or there.content_digest != manifest.content_digest:
+                raise ConflictError(
+                    f"{storage.url}#{name}@{revision} is there already, and is another", hint="give another place"
+                ) from None
+            manifest = there
+        if written.exact:
+            self._copy_signatures(name, manifest.content_digest)
+        publisher.write_latest(name, manifest)
+        self._revisions[name] = manifest
+        losses = written.losses
+        for what, ranges in losses.ranges.items():
+            self.lost += [(name, what, first, last, reason) for first, last, reason in ranges]
+        self.made.append(
+            (
+                name,
+                revision,
+                manifest.content.records,
+                manifest.content_digest,
+                written.source,
+                written.exact,
+                losses.purged,
+            )
+        )
+
+    def _copy_signatures(self, name: str, content_digest: str) -> None:
+        """Signatures are of the content, and hold for what has the same."""
+        for key in self._keys:
+            parts = key.rsplit("/", 1)
+            if parts[-1].startswith(content_digest) and key.endswith(".dsse.json"):
+                data = self._catalog.objects.whole(key)
+                if data is not None:
+                    self._target.storage.put(f"recordings/{name}/{parts[-1]}", data)
+
+    def _unknown(self, named: dict[str, list[Manifest]]) -> None:
+        """Note what may be lost and cannot be told."""
+        for name, revision, reason in self._catalog.broken:
+            sound = [manifest.storage.revision for manifest in named.get(name, ())]
+            if not sound or (revision is not None and max(sound) < revision):
+                item = (self._names.get(name, name), "manifest", None, None, reason)
+                if not any(lost[0] == item[0] and lost[1] == "manifest" for lost in self.lost):
+                    self.lost.append(item)
+        for key in self._catalog.objects_with_damage():
+            if not self._exact_packs.intersection(pack_digests_in(key)):
+                reason = f"{key} has no table of contents: what is damaged in it is not known"
+                self.lost.append(("", "unknown", None, None, reason))
+
+
+def _groups(manifests: Sequence[Manifest]) -> list[_Group]:
+    """The contents of one name, oldest first; those that a later one continues are with that."""
+    by_content: dict[str, list[Manifest]] = {}
+    order = sorted(manifests, key=lambda m: (m.storage.revision, m.storage.checkpoint))
+    for manifest in reversed(order):
+        by_content.setdefault(manifest.content_digest, []).append(manifest)
+    groups: list[_Group] = []
+    for same in by_content.values():  # newest first
+        content = same[0].content
+        for group in groups:
+            newer = group.content
+            if newer.id == content.id and newer.match == content.match and content.records <= newer.records:
+                group.older.extend(same)
+                break
+        else:
+            if content.records or not groups or content.state != "open":
+                groups.append(_Group(same, []))
+    return groups[::-1]
+
+
+def _unknown_content(recording: bytes) -> Content:
+    return Content(
+        id=recording.hex(),
+        state="incomplete",
+        started=now_rfc3339(0),
+        metadata={},
+        recorded_by=f"replaypack {__version__}",
+        match=Match("none", 1),
+        redaction=Redaction("none", 1),
+        records=0,
+        counts={},
+        merkle_root=digest(b"").hex(),
+        extends=None,
+        derived_from=None,
+        error=None,
+    )

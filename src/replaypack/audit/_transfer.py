@@ -1,0 +1,141 @@
+"""Packs on their way from one store to another: a few at a time, checked, never twice."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import Self
+
+from replaypack.errors import (
+    FormatError,
+    ObjectExistsError,
+    ObjectMissingError,
+    ObjectTooShortError,
+)
+from replaypack.format.digests import digest
+from replaypack.format.manifest import PackRef
+from replaypack.format.names import pack_key_of
+from replaypack.format.pack import TRAILER_SIZE, parse_trailer
+from replaypack.storage import Storage
+
+__all__ = ["Stopped", "Transfer"]
+
+#: Bytes of packs in memory at a time. A larger one goes alone.
+_IN_FLIGHT = 128 << 20
+
+
+class Stopped(Exception):
+    """Another part of the work failed, or was interrupted; whoever did the former raises what it was."""
+
+
+class Transfer:
+    """Sends packs to ``target``, ``jobs`` at a time; leaving the context waits for those under way.
+
+    ``moved`` is told the bytes of each pack of the source that has arrived. Safe for threads.
+    """
+
+    def __init__(self, source: Storage, target: Storage, *, jobs: int, new: bool, moved: Callable[[int], None]) -> None:
+        self._source = source
+        self.target = target
+        #: Whether the target has nothing yet: then nothing needs to be asked for.
+        self._new = new
+        self._moved = moved
+        self._pool = ThreadPoolExecutor(jobs, thread_name_prefix="replaypack-copy")
+        self._room = threading.Condition()
+        self._flying = 0
+        self._stopped = False
+        self._sent: dict[str, Future[None]] = {}
+        self.packs = self.bytes = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self.stop()
+        self._pool.shutdown(wait=True, cancel_futures=error is not None)
+
+    def stop(self) -> None:
+        """Send nothing more: from here on `Stopped` is raised."""
+        with self._room:
+            self._stopped = True
+            self._room.notify_all()
+
+    def there(self, ref: PackRef) -> bool:
+        """Whether the target has a whole pack of this name and size."""
+        if self._new:
+            return False
+        key = pack_key_of(ref.digest)
+        try:
+            parse_trailer(self.target.get_range(key, ref.size - TRAILER_SIZE, TRAILER_SIZE))
+        except (ObjectMissingError, ObjectTooShortError, FormatError):
+            return False
+        return True
+
+    def missing(self, refs: Collection[PackRef]) -> set[str]:
+        """The digests of those packs that are not `there`; asks for all of them at the same time."""
+        if self._new:
+            return {ref.digest for ref in refs}
+        found = self._pool.map(self.there, refs)
+        return {ref.digest for ref, there in zip(refs, found, strict=True) if not there}
+
+    def send(self, ref: PackRef) -> Future[None]:
+        """Send a whole pack of the source; blocks while there is no room. Not sent again where it was."""
+        with self._room:
+            known = self._sent.get(ref.digest)
+            if known is not None:
+                return known
+            self._make_room(ref.size)
+            # Another thread may have taken it up meanwhile.
+            if ref.digest in self._sent:
+                self._free(ref.size)
+                return self._sent[ref.digest]
+            future = self._sent[ref.digest] = self._pool.submit(self._carry, ref, None)
+        return future
+
+    def upload(self, ref: PackRef, data: bytes) -> Future[None]:
+        """Send a pack that was made here; blocks while there is no room."""
+        with self._room:
+            self._make_room(ref.size)
+            return self._pool.submit(self._carry, ref, data)
+
+    def _make_room(self, size: int) -> None:
+        while not self._stopped and self._flying and self._flying + size > _IN_FLIGHT:
+            self._room.wait()
+        if self._stopped:
+            raise Stopped("stopped")
+        self._flying += size
+
+    def _free(self, size: int) -> None:
+        self._flying -= size
+        self._room.notify_all()
+
+    def _carry(self, ref: PackRef, data: bytes | None) -> None:
+        key = pack_key_of(ref.digest)
+        whole = data is None
+        try:
+            if self._stopped:
+                raise Stopped("stopped")
+            if data is None:
+                data = self._source.get(key)
+                if len(data) != ref.size or digest(data).hex() != ref.digest:
+                    raise FormatError("the pack's bytes do not match the digest that is its name", where=key)
+            elif self.there(ref):
+                return
+            try:
+                self.target.put_new(key, data)
+            except ObjectExistsError as error:
+                error.hint = "a damaged pack is in the way: `replaypack verify` names it; delete it and copy again"
+                raise
+            with self._room:
+                self.packs += 1
+                self.bytes += ref.size
+            if whole:
+                self._moved(ref.size)
+        finally:
+            with self._room:
+                self._free(ref.size)

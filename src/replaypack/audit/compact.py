@@ -1,0 +1,237 @@
+"""`compact`: recordings written anew, smaller: full frames at a high level, bytes that repeat stored once.
+
+Rows stay as they are, byte for byte, and so does the content digest. Requests and responses are read, checked, split
+anew and looked for in everything that was compacted before them in the same run. Each recording gets one new
+revision; nothing is visible before that, and the old packs stay until they are collected.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from replaypack._read.cache import Cache
+from replaypack._read.index import Index
+from replaypack._read.packs import PackReader
+from replaypack._write.claim import refuse_claimed
+from replaypack._write.segment import PACK_TARGET
+from replaypack._write.shared import GROUP, SharedLiterals
+from replaypack.errors import (
+    ConflictError,
+    FormatError,
+    ObjectMissingError,
+    ObjectTooShortError,
+    RecordingExistsError,
+    ReplaypackError,
+    UsageError,
+)
+from replaypack.format.frame import Compressor
+from replaypack.format.manifest import Manifest, PackRef
+from replaypack.format.names import check_name, pack_key_of
+from replaypack.format.pack import HEADER, check_header
+from replaypack.recover import finish_leftover
+
+from ._compacting import Job, Tools
+from ._faults import Report
+
+if TYPE_CHECKING:
+    from replaypack.archive import Archive
+
+__all__ = ["Compacted", "Compaction", "compact"]
+
+_MAX_THREADS = 8
+#: A larger payload is not split.
+_SPLIT_MOST = 64 << 20
+
+
+Outcome = Literal["compacted", "compact", "skipped", "failed"]
+
+
+class Compacted(NamedTuple):
+    """What became of one recording.
+
+    ``outcome``: ``compacted`` (or would be, in a dry run), ``compact`` (it is already), ``skipped`` (it is being
+    recorded, or empty), ``failed`` (``error`` says why; it is as it was). ``before`` and ``after`` are bytes of the
+    packs that its newest revision names; several recordings may name the same pack.
+    """
+
+    name: str
+    outcome: Outcome
+    revision: int
+    records: int
+    before: int
+    after: int
+    error: ReplaypackError | None = None
+
+
+class Compaction(NamedTuple):
+    """What `compact` did: each recording; bytes of the packs that it wrote; bytes of the packs that the newest
+    revisions of these recordings named before and do not name now, which a collection may free."""
+
+    recordings: list[Compacted]
+    written: int
+    freed: int
+
+
+def compact(
+    archive: Archive,
+    names: Iterable[str] | None = None,
+    *,
+    level: int = 19,
+    again: bool = False,
+    dry_run: bool = False,
+    progress: Report | None = None,
+) -> Compaction:
+    """Write recordings anew, smaller, at zstd ``level`` (1 to 22): all of the archive, or those named.
+
+    What they have in common is stored once, also where it was recorded without ``base=``. Content digests do not
+    change. Recordings that were compacted at that level are left alone, unless ``again``: then they are written once
+    more, so that others may share their bytes. ``dry_run`` only says which would be written.
+
+    Each recording becomes visible on its own, at its end; an interrupted run is run again, and leaves those alone
+    that were finished. Payloads are checked as they are read, and each new revision is read back before it is
+    committed. A recording that is damaged, or that another writer was faster with, is reported as ``failed``
+    and stays as it is; so is one that is being recorded, as ``skipped``.
+
+    Memory: about 100 MiB at level 19 for each thread that compresses (one for each core, at most 8), 100 to 300 MiB for
+    what is found again, and a few times the largest payload.
+
+    Raises `UsageError`, `RecordingNotFoundError`, `StorageError` (recordings finished by then stay finished).
+    """
+    if type(level) is not int or not 1 <= level <= 22:
+        raise UsageError(f"zstd has levels 1 to 22, not {level}")
+    chosen = list(archive.recordings()) if names is None else list(dict.fromkeys(map(check_name, names)))
+    with ThreadPoolExecutor(min(_MAX_THREADS, os.cpu_count() or 1), thread_name_prefix="replaypack-zstd") as pool:
+        run = _Run(archive, level, pool, progress)
+        try:
+            for name in chosen:
+                run.take(name, again=again, dry_run=dry_run)
+            run.flush()
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return Compaction([run.results[name] for name in chosen], run.written, run.freed)
+
+
+class _Run:
+    """One run: recordings one after another, and those that wait until the frames that they share are full."""
+
+    def __init__(self, archive: Archive, level: int, pool: ThreadPoolExecutor, report: Report | None) -> None:
+        self.archive = archive
+        self.level = level
+        compressor = Compressor(level, noted=True)
+        self.shared = SharedLiterals(compressor, pool.map)
+        self.tools = Tools(archive.storage, compressor, pool, self.shared, report)
+        self.results: dict[str, Compacted] = {}
+        self._left_behind = {leftover.head.name for leftover in archive.leftovers()}
+        self._waiting: list[Job] = []
+        #: Levels that packs name, packs of the newest revisions before and after, by digest.
+        self._levels: dict[str, int] = {}
+        self._before: dict[str, int] = {}
+        self._after: dict[str, int] = {}
+        self.written = 0
+
+    @property
+    def freed(self) -> int:
+        """Bytes of the packs that none of these recordings names any more."""
+        return sum(size for pack, size in self._before.items() if pack not in self._after)
+
+    def take(self, name: str, *, again: bool, dry_run: bool) -> None:
+        """Compact one recording, as far as it needs it."""
+        newest = self.archive.manifests.newest(name, fresh=True)
+        if newest is None:
+            raise self.archive.manifests.not_found(name)
+        packs = Index(newest, PackReader(self.archive.storage), Cache(0)).packs
+        self._before.update(_sizes(packs))
+        reason = self._busy(name, newest)
+        if reason is not None:
+            self._leave(name, newest, packs, "skipped", reason)
+        elif not packs or (not again and all(self._level(pack) >= self.level for pack in packs)):
+            self._leave(name, newest, packs, "compact")
+        elif dry_run:
+            self._leave(name, newest, packs, "compacted")
+        else:
+            self._write(name, newest, packs)
+
+    def _write(self, name: str, newest: Manifest, packs: Sequence[PackRef]) -> None:
+        job = Job(self.tools, name, newest, packs)
+        try:
+            job.write()
+        except (FormatError, ObjectMissingError, ObjectTooShortError) as error:
+            self.shared.give_up(job.user, job.publisher.upload_large)
+            self._leave(name, newest, packs, "failed", error)
+            return
+        if self.shared.open_size >= GROUP or job.user.own:
+            self.shared.cut(job.user, job.publisher.upload_large)
+        if self.shared.ready(job.user):
+            self._commit(job)
+            return
+        self.shared.wait(job.user)
+        self._waiting.append(job)
+        if self.shared.size + sum(waiting.builder.size for waiting in self._waiting) >= PACK_TARGET:
+            self.flush()
+
+    def flush(self) -> None:
+        """Finish the recordings that wait."""
+        if self._waiting:
+            first = self._waiting[0]
+            publisher = first.publisher
+            self.shared.cut(first.user if len(self._waiting) == 1 else None, publisher.upload_large)
+            self.shared.place(publisher.upload, publisher.upload_large)
+            waiting, self._waiting = self._waiting, []
+            for job in waiting:
+                self._commit(job)
+
+    def _commit(self, job: Job) -> None:
+        try:
+            manifest, packs = job.commit()
+        except (FormatError, ConflictError) as error:
+            self._leave(job.name, job.newest, job.packs, "failed", error)
+            return
+        self.written += job.written
+        self._after.update(_sizes(packs))
+        before, after = (sum(pack.size for pack in those) for those in (job.packs, packs))
+        self.results[job.name] = Compacted(
+            job.name, "compacted", manifest.storage.revision, manifest.content.records, before, after
+        )
+
+    def _leave(
+        self,
+        name: str,
+        newest: Manifest,
+        packs: Sequence[PackRef],
+        outcome: Outcome,
+        error: ReplaypackError | None = None,
+    ) -> None:
+        self._after.update(_sizes(packs))
+        size = sum(pack.size for pack in packs)
+        revision, records = newest.storage.revision, newest.content.records
+        self.results[name] = Compacted(name, outcome, revision, records, size, size, error)
+
+    def _busy(self, name: str, newest: Manifest) -> ReplaypackError | None:
+        """Why a recording is not to be touched: somebody records it, or left records of it behind."""
+        try:
+            if name in self._left_behind:
+                finish_leftover(self.archive, name, "error")
+            refuse_claimed(self.archive.storage, name, newest)
+        except RecordingExistsError as error:
+            return error
+        if newest.content.state == "open":
+            return UsageError(f"{self.archive.url}#{name} is still being recorded", hint="seal it, or recover it")
+        return None
+
+    def _level(self, pack: PackRef) -> int:
+        """The level that a pack says its frames have; 0 where it cannot be read, which writing it anew then reports."""
+        if pack.digest not in self._levels:
+            key = pack_key_of(pack.digest)
+            try:
+                self._levels[pack.digest] = check_header(self.archive.storage.get_range(key, 0, len(HEADER)), where=key)
+            except (FormatError, ObjectMissingError, ObjectTooShortError):
+                self._levels[pack.digest] = 0
+        return self._levels[pack.digest]
+
+
+def _sizes(packs: Iterable[PackRef]) -> dict[str, int]:
+    return {pack.digest: pack.size for pack in packs}

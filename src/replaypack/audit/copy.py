@@ -1,0 +1,642 @@
+"""`copy`: recordings of one archive, taken to another, wherever either lies.
+
+Only what is missing travels. A pack goes whole where all of it belongs to the recordings that are copied; of others
+the frames that do are packed anew. Packs go first, then signatures, then one `put_new` of the next revision makes a
+recording visible, all of it at once. Interrupted, it is run again: what has arrived is not sent twice.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import msgspec
+
+from replaypack._arguments import check_number
+from replaypack._read.references import packs_of
+from replaypack._write.claim import mark, refuse_case_twin, refuse_claimed
+from replaypack._write.publish import Publisher, now_rfc3339, progress_of, write_latest
+from replaypack._write.reuse import read_marks, renamed
+from replaypack._write.rewrite import Fate, LiteralFate, rewrite
+from replaypack.errors import (
+    AccessDeniedError,
+    ConflictError,
+    FormatError,
+    ObjectExistsError,
+    ObjectMissingError,
+    RecordingExistsError,
+    RecordingNotFoundError,
+    StorageUnsupportedError,
+    UsageError,
+)
+from replaypack.format.digests import digest
+from replaypack.format.manifest import Manifest, PackRef, Source, encode_manifest
+from replaypack.format.manifest import Storage as StorageSection
+from replaypack.format.marks import Marks
+from replaypack.format.names import MARKER, check_name, latest_key, pack_key_of, revision_key, signature_parts
+from replaypack.format.table import FrameEntry
+from replaypack.recording import Recording
+from replaypack.recover import finish_leftover
+from replaypack.storage import Storage
+
+from ._belonging import Belonging
+from ._faults import Progress, Report
+from ._transfer import Stopped, Transfer
+
+if TYPE_CHECKING:
+    from replaypack._read.packs import Frame
+    from replaypack.archive import Archive
+
+__all__ = ["POLICIES", "Copied", "CopiedRecording", "copy"]
+
+IfExists = Literal["error", "replace"]
+#: What of a recording is taken: all of it, or what replay needs.
+POLICIES = ("whole", "responses-only")
+WHOLE, RESPONSES_ONLY = POLICIES
+_WITHHELD = ["identity", "request"]
+#: Packs below this size (bytes) are packed anew where tables are written anyway: a small recording stays in one pack.
+_SMALL = 4 << 20
+#: Cache of a recording that is read once (bytes).
+_CACHE = 4 << 20
+#: How often a recording is committed again because packs that it relied on were collected meanwhile.
+_ATTEMPTS = 3
+
+
+class CopiedRecording(NamedTuple):
+    """What became of one recording: ``copied``, ``there`` (nothing to do), or ``left out``, with a note why.
+
+    ``name`` and ``revision`` are those at the destination, ``from_name`` and ``from_revision`` those at the source;
+    ``signatures`` counts those that were copied.
+    """
+
+    name: str
+    from_name: str
+    state: Literal["copied", "there", "left out"]
+    revision: int | None
+    from_revision: int | None
+    content_digest: str | None
+    records: int
+    signatures: int = 0
+    note: str | None = None
+
+
+class Copied(NamedTuple):
+    """What `copy` did: ``packs`` and ``bytes`` were sent, ``repacked`` and ``repacked_bytes`` of them made anew;
+    ``reused`` packs of ``reused_bytes`` were at the destination already."""
+
+    recordings: list[CopiedRecording]
+    packs: int
+    bytes: int
+    repacked: int
+    repacked_bytes: int
+    reused: int
+    reused_bytes: int
+
+
+def copy(
+    source: Archive,
+    target: Archive,
+    names: str | Iterable[str] | None = None,
+    *,
+    revision: int | None = None,
+    to: str | None = None,
+    if_exists: IfExists = "error",
+    responses_only: bool = False,
+    jobs: int = 8,
+    progress: Report | None = None,
+) -> Copied:
+    """Copy recordings of ``source`` to ``target``: their newest revisions, or ``revision`` of the one named.
+
+    ``names`` are names, or patterns with ``*``, ``?`` and ``[…]``; None stands for all. ``to`` renames one recording.
+    With ``responses_only`` the bytes of requests and identities stay behind; their digests do not, so that the copy
+    has the same content digest, replays, and says what it lacks.
+
+    A recording that the target has is left alone. One of the same name that this one continues gets a new revision;
+    any other is refused, unless ``if_exists`` is ``"replace"``: then it gets a new revision too, and its older ones
+    stay. Of a recording that is being recorded its last finished revision is copied, if it has one.
+
+    ``jobs`` packs and recordings are under way at a time; ``progress`` is told how many recordings were looked at, then
+    bytes, from several threads one after another. Memory: about 128 MiB of packs (or the largest one), 100 MiB for a
+    recording that is packed anew, some 500 bytes for each of its frames.
+
+    Raises `UsageError`, `RecordingNotFoundError`, `RecordingExistsError`, `ConflictError` (another writer came first),
+    `FormatError` (the source is damaged), `StorageError`. What was committed before stays; packs may too.
+    """
+    check_number("jobs", jobs, "a number from 1 on", least=1)
+    if if_exists not in ("error", "replace"):
+        raise UsageError(f"if_exists={if_exists!r} is not 'error' or 'replace'")
+    patterns = [names] if isinstance(names, str) else None if names is None else list(names)
+    explicit = patterns is not None and not any(map(_is_pattern, patterns))
+    chosen = _names(source, patterns)
+    for label, value in (("revision", revision), ("to", to)):
+        if value is not None and (not explicit or len(chosen) != 1):
+            raise UsageError(f"{label} is of one recording: name it")
+    if to is not None:
+        check_name(to)
+    policy = RESPONSES_ONLY if responses_only else WHOLE
+    planner = _Planner(source, target, policy, if_exists, refuse_open=explicit)
+    with ThreadPoolExecutor(jobs, thread_name_prefix="replaypack-plan") as pool:
+        try:
+            plans = list(pool.map(lambda name: planner.plan(name, revision, to or name), chosen))
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+    return _Copier(source, target, policy, plans, jobs, progress).run()
+
+
+def _is_pattern(name: str) -> bool:
+    return isinstance(name, str) and re.search(r"[*?[]", name) is not None
+
+
+def _names(source: Archive, patterns: list[str] | None) -> list[str]:
+    """The recordings that are named, each once, in order."""
+    if patterns is not None and not any(map(_is_pattern, patterns)):
+        return list(dict.fromkeys(map(check_name, patterns)))
+    known = list(source.recordings())
+    if patterns is None:
+        if not known:
+            source.require()
+        return known
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        matching = fnmatch.filter(known, pattern) if _is_pattern(pattern) else [check_name(pattern)]
+        if not matching:
+            raise RecordingNotFoundError(f"no recording of {source.url} matches {pattern!r}")
+        found.update(dict.fromkeys(matching))
+    return list(found)
+
+
+# What is to be done
+
+
+class _Plan(NamedTuple):
+    """One recording: the revision to copy, and what the destination has of that name (revision, manifest digest)."""
+
+    name: str
+    to: str
+    action: Literal["copy", "there", "left out"]
+    revision: int | None
+    id: bytes
+    content_digest: str | None
+    records: int
+    newest: tuple[int, str] | None
+    note: str | None
+
+
+class _Planner:
+    """Finds out what to do of each recording, and whether anything is in the way, before anything moves."""
+
+    def __init__(
+        self, source: Archive, target: Archive, policy: str, if_exists: IfExists, *, refuse_open: bool
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._policy = policy
+        self._if_exists = if_exists
+        self._refuse_open = refuse_open
+
+    def plan(self, name: str, revision: int | None, to: str) -> _Plan:
+        manifest: Manifest | None = self._source.manifests.find(name, revision, fresh=True)
+        assert manifest is not None
+        note = None
+        if manifest.content.state == "open":
+            manifest, note = self._finished(name, manifest, revision)
+            if manifest is None:
+                return _Plan(name, to, "left out", None, b"", None, 0, None, note)
+        refuse_case_twin(self._target.storage, to)
+        finish_leftover(self._target, to, "error")
+        newest = self._target.manifests.newest(to, fresh=True)
+        refuse_claimed(self._target.storage, to, newest)
+        action: Literal["copy", "there"] = "copy"
+        if newest is not None and (newest.content.records or newest.content.state != "open"):
+            action = self._compare(name, to, manifest, newest)
+        return _Plan(
+            name,
+            to,
+            action,
+            manifest.storage.revision,
+            bytes.fromhex(manifest.content.id),
+            manifest.content_digest,
+            manifest.content.records,
+            (newest.storage.revision, newest.digest) if newest is not None else None,
+            note,
+        )
+
+    def _finished(self, name: str, manifest: Manifest, revision: int | None) -> tuple[Manifest | None, str]:
+        """The last finished revision of a recording that is being recorded."""
+        if revision is None:
+            for older in self._older(name, manifest):
+                if older.content.state != "open":
+                    number = older.storage.revision
+                    return older, f"it is being recorded; copied is revision {number}, the last that is finished"
+        if self._refuse_open:
+            raise UsageError(
+                f"{self._source.url}#{name} is still being recorded",
+                hint="copy it when it is sealed, or finish it with `replaypack recover`",
+            )
+        return None, "it is still being recorded"
+
+    def _older(self, name: str, manifest: Manifest) -> Iterator[Manifest]:
+        for number in range(manifest.storage.revision, 0, -1):
+            older = self._source.manifests.get(revision_key(name, number))
+            if older is not None:
+                yield older
+
+    def _compare(self, name: str, to: str, manifest: Manifest, newest: Manifest) -> Literal["copy", "there"]:
+        """What to do where the destination has a recording of that name."""
+        withheld = _withheld(manifest.storage, self._policy)
+        there = newest.storage
+        if newest.content_digest == manifest.content_digest:
+            purged, purged_there = _purged(manifest.storage), _purged(there)
+            if not purged_there <= purged and self._if_exists != "replace":
+                raise RecordingExistsError(
+                    f"{self._target.url}#{to} has records that were purged there, and not in {self._source.url}",
+                    hint="purge them in the source too; --if-exists replace brings them back",
+                )
+            if purged == purged_there and set(there.withheld) <= set(withheld):
+                return "there"
+            return "copy"
+        if self._if_exists == "replace" or self._continues(name, manifest, newest):
+            return "copy"
+        raise RecordingExistsError(
+            f"{self._target.url}#{to} is another recording, or went on by itself",
+            hint="copy to another name (DST#name), or give it a new revision with --if-exists replace",
+        )
+
+    def _continues(self, name: str, manifest: Manifest, newest: Manifest) -> bool:
+        """Whether the destination has an older state of this very recording."""
+        if manifest.content.id != newest.content.id:
+            return False
+        if newest.content_digest in (manifest.content.extends, manifest.content.derived_from):
+            return True
+        copied = newest.storage.source
+        return any(
+            older.content_digest == newest.content_digest or (copied is not None and older.digest == copied.manifest)
+            for older in self._older(name, manifest)
+        )
+
+
+def _withheld(storage: StorageSection, policy: str) -> list[str]:
+    """What a copy lacks."""
+    return sorted({*storage.withheld, *(_WITHHELD if policy == RESPONSES_ONLY else ())})
+
+
+def _purged(storage: StorageSection) -> set[int]:
+    return {seq for tombstone in storage.tombstones for seq, _ in tombstone.records}
+
+
+# Doing it
+
+
+class _Publisher(Publisher):
+    """Its packs go the way of all others, in the background."""
+
+    def __init__(self, transfer: Transfer, plan: _Plan, manifest: Manifest, policy: str) -> None:
+        seed = b"copy" + bytes.fromhex(manifest.content_digest) + policy.encode()
+        super().__init__(
+            transfer.target,
+            plan.to,
+            # The same again in a second run: it makes the same packs.
+            writer=renamed(digest(b"writer" + seed)[:8], transfer.target),
+            mode="replace",
+            template=manifest.content,
+            base=None,
+            revision=0,
+            previous=None,
+        )
+        self._transfer = transfer
+        self.waiting: list[Future[None]] = []
+        self.made: list[PackRef] = []
+
+    def upload(self, ref: PackRef, data: bytes) -> None:
+        self.waiting.append(self._transfer.upload(ref, data))
+        self.made.append(ref)
+
+
+class _Copier:
+    def __init__(
+        self,
+        source: Archive,
+        target: Archive,
+        policy: str,
+        plans: list[_Plan],
+        jobs: int,
+        progress: Report | None,
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._policy = policy
+        self._plans = plans
+        self._jobs = jobs
+        self._report = progress
+        self._lock = threading.Lock()
+        self._rewriting = threading.Lock()
+        roles = ("response",) if policy == RESPONSES_ONLY else None
+        self._belonging = Belonging(source.storage, {plan.id for plan in plans if plan.id}, roles)
+        self._missing: dict[str, bool] = {}
+        self._reused: dict[str, int] = {}
+        self._repacked: dict[str, int] = {}
+        self._done = self._total = self._looked = 0
+
+    def run(self) -> Copied:
+        moving = [plan for plan in self._plans if plan.action == "copy"]
+        storage = self._target.storage
+        new = bool(moving) and self._mark()
+        # Read before anything is looked for: what is not marked now stays for a whole grace period.
+        self._marks = read_marks(storage) if moving and not new else Marks()
+        with Transfer(self._source.storage, storage, jobs=self._jobs, new=new, moved=self._moved) as transfer:
+            self._transfer = transfer
+            for _ in self._each(self._look, moving):
+                pass
+            done = {found.name: found for found in self._each(self._copy, self._plans)}
+        return Copied(
+            [done[plan.to] for plan in self._plans],
+            transfer.packs,
+            transfer.bytes,
+            len(self._repacked),
+            sum(self._repacked.values()),
+            len(self._reused),
+            sum(self._reused.values()),
+        )
+
+    def _mark(self) -> bool:
+        """Make sure that the destination is an archive; return whether it was none."""
+        try:
+            self._target.storage.get(MARKER)
+            new = False
+        except ObjectMissingError:
+            new = True
+        mark(self._target.storage)
+        return new
+
+    def _each(self, work: Callable[[_Plan], CopiedRecording | None], plans: list[_Plan]) -> Iterator[CopiedRecording]:
+        """Do it for several recordings at a time."""
+        with ThreadPoolExecutor(self._jobs, thread_name_prefix="replaypack-copy") as pool:
+            futures = [pool.submit(work, plan) for plan in plans]
+            try:
+                for future in as_completed(futures):
+                    try:
+                        found = future.result()
+                    except Stopped:
+                        continue  # what stopped it comes
+                    if found is not None:
+                        yield found
+            except BaseException:
+                self._transfer.stop()
+                pool.shutdown(wait=True, cancel_futures=True)
+                raise
+
+    def _moved(self, size: int) -> None:
+        with self._lock:
+            self._done += size
+            if self._report is not None:
+                self._report(Progress("", "bytes", self._done, max(self._done, self._total)))
+
+    @contextmanager
+    def _open(self, plan: _Plan) -> Iterator[Recording]:
+        assert plan.revision is not None
+        manifest = self._source.manifests.find(plan.name, plan.revision, fresh=False)
+        with Recording(self._source.storage, plan.name, manifest, cache_bytes=_CACHE) as recording:
+            if manifest.content_digest != plan.content_digest:
+                raise ConflictError(f"{recording.locator} changed while it was copied", hint="copy again")
+            yield recording
+
+    def _packs(self, recording: Recording) -> list[PackRef]:
+        """All packs that the recording's manifest needs."""
+        storage = self._source.storage
+        return [
+            # Of packs that hold nothing but roots and lists no manifest says the size.
+            PackRef(name, len(storage.get(pack_key_of(name))) if size is None else size)
+            for name, size in packs_of(recording.manifest, storage).items()
+        ]
+
+    def _look(self, plan: _Plan) -> None:
+        """Find out which packs are missing, and which of them may be given away whole."""
+        with self._open(plan) as recording:
+            refs = self._packs(recording)
+            missing = self._transfer.missing([ref for ref in refs if ref.digest not in self._missing])
+            with self._lock:
+                for ref in refs:
+                    if ref.digest not in self._missing:
+                        # What a collector has marked may go at any moment, and what is sent under its name too.
+                        self._missing[ref.digest] = ref.digest in missing or self._doomed(ref.digest)
+                        self._total += ref.size if self._missing[ref.digest] else 0
+            # Where bytes are withheld, packs that are there may have them too.
+            asked = refs if self._policy == RESPONSES_ONLY else [ref for ref in refs if self._missing[ref.digest]]
+            if asked:
+                self._belonging.look(recording, asked)
+        with self._lock:
+            self._looked += 1
+            if self._report is not None:
+                total = sum(plan.action == "copy" for plan in self._plans)
+                self._report(Progress(plan.name, "recordings", self._looked, total))
+
+    def _copy(self, plan: _Plan) -> CopiedRecording:
+        signatures = 0
+        revision = plan.newest[0] if plan.action == "there" and plan.newest is not None else None
+        note = plan.note
+        if plan.action != "left out":
+            signatures, problem = self._sign(plan)
+            note = note or problem
+        if plan.action == "copy":
+            with self._open(plan) as recording:
+                revision = self._one(plan, recording)
+        elif revision is not None:
+            self._point(plan.to, revision)
+        return CopiedRecording(
+            plan.to,
+            plan.name,
+            "copied" if plan.action == "copy" else plan.action,
+            revision,
+            plan.revision,
+            plan.content_digest,
+            plan.records,
+            signatures,
+            note,
+        )
+
+    def _one(self, plan: _Plan, recording: Recording) -> int:
+        newest = plan.newest
+        refs = {ref.digest: ref for ref in self._packs(recording)}
+        for _ in range(_ATTEMPTS):
+            section, relied = self._storage(plan, recording, refs)
+            number = newest[0] + 1 if newest is not None else 1
+            manifest = self._commit(plan, recording, section, number, newest[1] if newest is not None else None)
+            # What was there may have been collected before the revision that names it was.
+            gone = self._transfer.missing(relied) if relied else set()
+            if not gone:
+                return number
+            with self._lock:
+                self._missing.update(dict.fromkeys(gone, True))
+            self._belonging.look(recording, [ref for ref in relied if ref.digest in gone])
+            newest = (number, manifest.digest)
+        raise ConflictError(
+            f"packs of {self._target.url}#{plan.to} are deleted while they are copied",
+            hint="run `replaypack gc` at another time, and copy again with --if-exists replace",
+        )
+
+    def _storage(
+        self, plan: _Plan, recording: Recording, refs: dict[str, PackRef]
+    ) -> tuple[StorageSection, list[PackRef]]:
+        """Send the packs of a recording; return where its bytes lie then, and the packs that were there."""
+        whole = self._policy == WHOLE
+        missing = {name for name in refs if self._missing[name]}
+        split = {name for name in (missing if whole else refs) if not self._belonging.whole(name) or self._doomed(name)}
+        if not split:
+            sent = [self._transfer.send(refs[name]) for name in refs if name in missing]
+            for future in sent:
+                future.result()
+            return recording.manifest.storage, self._note_reused(refs, missing)
+        split |= {name for name in missing if refs[name].size < _SMALL}
+        publisher = _Publisher(self._transfer, plan, recording.manifest, self._policy)
+        with self._rewriting:  # one at a time: it takes the memory
+            section = self._rewritten(recording, publisher, refs, missing, split)
+        for future in publisher.waiting:
+            future.result()
+        with self._lock:
+            self._repacked.update({ref.digest: ref.size for ref in publisher.made})
+        needed = {ref.digest for ref in section.packs} if not section.pack_pages else set(refs)
+        return section, self._note_reused({name: refs[name] for name in refs if name in needed}, missing)
+
+    def _rewritten(
+        self,
+        recording: Recording,
+        publisher: _Publisher,
+        refs: dict[str, PackRef],
+        missing: Collection[str],
+        split: Collection[str],
+    ) -> StorageSection:
+        belonging = self._belonging
+        used = belonging.used(recording, lambda ref: ref.digest in split)
+
+        sent: set[str] = set()
+
+        def stay(frame: Frame) -> Fate:
+            name = frame.pack.digest
+            if name in missing and name not in sent:
+                sent.add(name)
+                publisher.waiting.append(self._transfer.send(refs[name]))
+            return Fate.STAY
+
+        def literal(entry: FrameEntry, frame: Frame) -> LiteralFate:
+            if frame.pack.digest not in split:
+                return stay(frame)
+            if belonging.own(recording, entry, frame.pack):
+                return Fate.KEEP
+            return used.between(entry.first, entry.first + entry.items)
+
+        def record(_entry: FrameEntry, frame: Frame) -> Fate:
+            return Fate.KEEP if frame.pack.digest in split else stay(frame)
+
+        read = 0
+
+        def progress(size: int) -> None:
+            nonlocal read
+            read += size
+            self._moved(size)
+
+        live = rewrite(
+            recording,
+            origin=publisher.origin,
+            upload=publisher.upload,
+            compressor=publisher.compressor,
+            literal=literal,
+            record=record,
+            progress=progress,
+        )
+        publisher.lives = [live] if live is not None else []
+        manifest = recording.manifest
+        section = publisher.manifest(
+            revision=1,
+            cause="copy",
+            state=manifest.content.state,
+            progress=progress_of(manifest),
+            error=manifest.content.error,
+        ).storage
+        # What of a pack was not needed counts as done.
+        self._moved(max(0, sum(refs[name].size for name in split if name in missing) - read))
+        return msgspec.structs.replace(
+            section, tombstones=manifest.storage.tombstones, withheld=manifest.storage.withheld
+        )
+
+    def _doomed(self, name: str) -> bool:
+        return self._marks.has(pack_key_of(name))
+
+    def _note_reused(self, refs: dict[str, PackRef], missing: Collection[str]) -> list[PackRef]:
+        relied = [ref for name, ref in refs.items() if name not in missing]
+        with self._lock:
+            self._reused.update({ref.digest: ref.size for ref in relied})
+        return relied
+
+    def _commit(
+        self, plan: _Plan, recording: Recording, section: StorageSection, number: int, previous: str | None
+    ) -> Manifest:
+        source = recording.manifest
+        manifest = encode_manifest(
+            source.content,
+            msgspec.structs.replace(
+                section,
+                revision=number,
+                checkpoint=0,
+                cause="copy",
+                claim=None,
+                writer=digest(bytes.fromhex(source.digest) + self._policy.encode())[:8].hex(),
+                created=now_rfc3339(),
+                previous=previous,
+                withheld=_withheld(source.storage, self._policy),
+                source=Source(manifest=source.digest, policy=self._policy),
+            ),
+        )
+        if manifest.content_digest != source.content_digest:
+            raise FormatError("its content is not canonical", where=recording.locator)
+        try:
+            self._target.storage.put_new(revision_key(plan.to, number), manifest.raw)
+        except ObjectExistsError:
+            raise ConflictError(
+                f"another writer committed revision {number} of {self._target.url}#{plan.to} first",
+                hint="copy again: what has arrived is not sent twice",
+            ) from None
+        write_latest(self._target.storage, plan.to, manifest)
+        return manifest
+
+    def _point(self, name: str, revision: int) -> None:
+        """Write ``latest.json`` where it is behind what is there: an earlier run may have ended before it did."""
+        try:
+            latest = self._target.manifests.get(latest_key(name))
+        except FormatError:
+            latest = None
+        if latest is None or latest.storage.revision < revision:
+            write_latest(self._target.storage, name, self._target.manifests.find(name, revision, fresh=False))
+
+    # Signatures
+
+    def _sign(self, plan: _Plan) -> tuple[int, str | None]:
+        """Copy the signatures of the content that is copied; return how many, and what was in the way."""
+        storage, target = self._source.storage, self._target.storage
+        try:
+            keys = [info.key for info in storage.list(f"recordings/{plan.name}/{plan.content_digest}.")]
+        except (StorageUnsupportedError, AccessDeniedError):
+            return 0, f"{storage.url} cannot be listed: signatures were not looked for"
+        copied, note = 0, None
+        for key in sorted(key for key in keys if signature_parts(plan.name, key) is not None):
+            to = f"recordings/{plan.to}/{key.rpartition('/')[2]}"
+            if _same(storage, target, key, to):
+                continue
+            try:
+                target.put_new(to, storage.get(key))
+                copied += 1
+            except ObjectExistsError:
+                note = f"the destination has another signature {to}: it was left alone"
+        return copied, note
+
+
+def _same(source: Storage, target: Storage, key: str, to: str) -> bool:
+    try:
+        return target.get(to) == source.get(key)
+    except ObjectMissingError:
+        return False

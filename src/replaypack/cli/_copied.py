@@ -1,0 +1,43 @@
+"""What a copy did, for people and machines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ._output import Output
+from ._text import counted, human_size
+
+if TYPE_CHECKING:
+    from replaypack.audit import Copied, CopiedRecording
+
+__all__ = ["document", "show"]
+
+
+def document(done: Copied) -> dict[str, Any]:
+    """As JSON."""
+    summary: dict[str, Any] = {name: value for name, value in done._asdict().items() if name != "recordings"}
+    return {"recordings": [found._asdict() for found in done.recordings], **summary}
+
+
+def show(output: Output, done: Copied, *, total: bool = True) -> None:
+    """A line for each recording, and with ``total`` one for what was sent."""
+    for found in done.recordings:
+        output.line(_line(found))
+    if total:
+        anew = f", {done.repacked} of them packed anew" if done.repacked else ""
+        there = (
+            f"; {counted(done.reused, 'pack')} ({human_size(done.reused_bytes)}) there already" if done.reused else ""
+        )
+        output.line(f"{counted(done.packs, 'pack')} ({human_size(done.bytes)}) sent{anew}{there}")
+
+
+def _line(found: CopiedRecording) -> str:
+    of = f" (from {found.from_name})" if found.from_name != found.name else ""
+    name = f"{found.name}@{found.revision}" if found.revision is not None else found.name
+    what = {
+        "copied": f"copied, {counted(found.records, 'record')}",
+        "there": "there already",
+        "left out": "left out",
+    }[found.state]
+    signed = f", {counted(found.signatures, 'signature')}" if found.signatures else ""
+    return f"{name}{of}: {what}{signed}" + (f" ({found.note})" if found.note else "")

@@ -1,0 +1,82 @@
+"""``replaypack copy``: recordings, to another archive."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from replaypack.errors import UsageError
+
+from ._common import JsonFlag, OptionList, archive_at, located
+from ._copied import document, show
+from ._output import Output
+from ._progress import bytes_bar
+
+
+def copy(
+    source: Annotated[str, typer.Argument(metavar="SRC", help="An archive, or URL#name[@revision].")],
+    destination: Annotated[str, typer.Argument(metavar="DST", help="An archive; with #name, what it is to be called.")],
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAMES]...", help="Names, or patterns as 'nightly/*'. All by default."),
+    ] = None,
+    if_exists: Annotated[
+        Literal["error", "replace"],
+        typer.Option(help="Where DST has another recording of that name: refuse, or add a revision all the same."),
+    ] = "error",
+    responses_only: Annotated[
+        bool, typer.Option("--responses-only", help="Leave the bytes of requests behind: it replays, no more.")
+    ] = False,
+    jobs: Annotated[int, typer.Option(min=1, max=256, help="Packs and recordings under way at a time.")] = 8,
+    json: JsonFlag = False,
+    option: OptionList = None,
+    to_option: Annotated[
+        list[str] | None, typer.Option("--to-option", metavar="KEY=VALUE", help="The same for DST alone.")
+    ] = None,
+) -> None:
+    """Copy recordings to another archive. Only what is missing travels, and nothing of other recordings.
+
+    Everything is checked on the way. A recording can be seen when all of it has arrived; interrupted, run it again.
+    What DST has already is left alone; a recording that went on since becomes a new revision there. The exit code is
+    1 where a recording was left out because it is still being recorded.
+    """
+    from replaypack.audit import copy as copy_all
+
+    output = Output(json=json)
+    revision: int | None = None
+    wanted: list[str] | None = list(names) if names else None
+    if "#" in source:
+        if wanted:
+            raise UsageError("SRC names a recording: no other names can be given")
+        source_archive, at = located(source, option)
+        wanted, revision = [at.name], at.revision
+    else:
+        source_archive = archive_at(source, option)
+    to: str | None = None
+    options = [*(option or ()), *(to_option or ())]
+    if "#" in destination:
+        target_archive, place = located(destination, options)
+        if place.revision is not None:
+            raise UsageError("a copy gets the next revision: DST cannot name one")
+        to = place.name
+    else:
+        target_archive = archive_at(destination, options)
+    with source_archive, target_archive, bytes_bar(json) as report:
+        done = copy_all(
+            source_archive,
+            target_archive,
+            wanted,
+            revision=revision,
+            to=to,
+            if_exists=if_exists,
+            responses_only=responses_only,
+            jobs=jobs,
+            progress=report,
+        )
+    if json:
+        output.document(document(done))
+    else:
+        show(output, done)
+    if any(found.state == "left out" for found in done.recordings):
+        raise typer.Exit(1)

@@ -1,0 +1,738 @@
+"""Copying recordings to another archive: only what is missing, nothing of others, all at once or not at all."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import random
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from benchmarks.workloads import agent
+
+from replaypack import Archive
+from replaypack.audit import copy, rekey
+from replaypack.errors import (
+    ConflictError,
+    FormatError,
+    InvalidNameError,
+    ReadOnlyStorageError,
+    RecordingExistsError,
+    RecordingNotFoundError,
+    StorageError,
+    UsageError,
+    WithheldError,
+)
+from replaypack.format.frame import decompress
+from replaypack.format.manifest import Source
+from replaypack.format.marks import MARKS, encode_marks
+from replaypack.format.names import latest_key, revision_key
+from replaypack.format.pack import parse_pack
+from replaypack.storage import MemoryStorage
+from tests.archive.support import calls, check
+from tests.storage.conftest import Bucket
+from tests.support.partial import without
+
+CANARY = "canary-8517-of-another-recording"
+
+
+def memory() -> Archive:
+    return Archive("", storage=MemoryStorage())
+
+
+def record(archive: Archive, name: str, items: list[dict[str, Any]], **options: Any) -> None:
+    with archive.recorder(name, flush_interval=None, **options) as recorder:
+        for item in items:
+            recorder.append(**item)
+
+
+def objects(archive: Archive) -> dict[str, bytes]:
+    return {info.key: archive.storage.get(info.key) for info in archive.storage.list()}
+
+
+def packs(archive: Archive) -> set[str]:
+    return {key for key in objects(archive) if key.startswith("packs/")}
+
+
+def everything(archive: Archive) -> bytes:
+    """All that can be read in an archive: every object, every frame and table of contents decompressed."""
+    parts = []
+    for key, data in objects(archive).items():
+        parts += [key.encode(), data]
+        if key.startswith("packs/"):
+            toc = parse_pack(data)
+            parts.append(repr(toc.origins).encode())
+            parts += [decompress(data[f.offset : f.offset + f.length], f.raw) for f in toc.frames]
+    return b"\0".join(parts)
+
+
+def sound(archive: Archive) -> None:
+    assert list(archive.verify()) == []
+
+
+@pytest.fixture(scope="module")
+def expected() -> list[dict[str, Any]]:
+    return list(calls(90, large=True))
+
+
+@pytest.fixture(scope="module")
+def source(expected: list[dict[str, Any]]) -> Archive:
+    """``a``; ``b``, recorded with ``a`` as base; ``c/d``, which has one of their large payloads."""
+    archive = memory()
+    record(archive, "a", expected)
+    record(archive, "b", expected[:60], base="a")
+    record(archive, "c/d", expected[-2:])
+    return archive
+
+
+# What arrives
+
+
+def test_an_archive(source: Archive, expected: list[dict[str, Any]]) -> None:
+    target = memory()
+    seen: list[tuple[str, int, int]] = []
+    done = source.copy_to(target, progress=lambda at: seen.append((at.stage, at.done, at.total)))
+    assert [found.name for found in done.recordings] == ["a", "b", "c/d"]
+    assert {found.state for found in done.recordings} == {"copied"}
+    assert list(target.recordings()) == ["a", "b", "c/d"]
+    check(target.open("a"), expected)
+    check(target.open("b"), expected[:60])
+    for name in target.recordings():
+        old, new = source.open(name).manifest, target.open(name).manifest
+        assert (new.content, new.content_digest, new.revision) == (old.content, old.content_digest, 1)
+        assert new.storage.source == Source(manifest=old.digest, policy="whole")
+        assert (new.storage.cause, new.storage.previous, new.storage.claim) == ("copy", None, None)
+        assert target.open(name, 1).manifest.digest == new.digest
+    sound(target)
+    # All belongs to them, so that all went as it was.
+    assert packs(target) == packs(source)
+    assert (done.packs, done.repacked, done.reused) == (len(packs(source)), 0, 0)
+    assert done.bytes == sum(len(data) for key, data in objects(target).items() if key.startswith("packs/"))
+    assert [at for at in seen if at[0] == "recordings"][-1] == ("recordings", 3, 3)
+    assert seen[-1] == ("bytes", done.bytes, done.bytes)
+    assert [done_ for stage, done_, _ in seen if stage == "bytes"] == sorted(d for s, d, _ in seen if s == "bytes")
+
+    again = source.copy_to(target)
+    assert {found.state for found in again.recordings} == {"there"}
+    assert (again.packs, again.bytes) == (0, 0)
+    assert {found.revision for found in again.recordings} == {1}
+
+
+def test_what_another_copy_brought_is_not_sent(source: Archive, expected: list[dict[str, Any]]) -> None:
+    target = memory()
+    source.copy_to(target, "a")
+    done = source.copy_to(target, ["b", "c/d"])
+    # What `b` has of `a` is there, and so is the payload that `c/d` shares with it.
+    assert done.repacked == 0
+    assert (done.packs, done.reused >= 2) == (2, True)
+    assert done.bytes < done.reused_bytes / 20
+    assert packs(target) == packs(source)
+    check(target.open("b"), expected[:60])
+    sound(target)
+
+
+def test_a_base_is_not_needed(source: Archive, expected: list[dict[str, Any]]) -> None:
+    target = memory()
+    done = source.copy_to(target, "b")
+    assert done.repacked == done.packs == 1
+    check(target.open("b"), expected[:60])
+    assert not packs(target) & packs(source)
+    # As small as it was: page of keys and record frames lie together again.
+    assert target.open("b").index.segments[0].near() is not None
+    sound(target)
+    # The same again makes the same.
+    other = memory()
+    source.copy_to(other, "b")
+    assert packs(other) == packs(target)
+    # And from there it goes on whole.
+    further = memory()
+    done = target.copy_to(further)
+    assert (done.repacked, packs(further)) == (0, packs(target))
+
+
+def test_names_and_revisions(source: Archive, expected: list[dict[str, Any]]) -> None:
+    target = memory()
+    copy(source, target, ["[ab]"], if_exists="error")
+    assert list(target.recordings()) == ["a", "b"]
+    copy(source, target, "c/*")
+    assert list(target.recordings()) == ["a", "b", "c/d"]
+    done = copy(source, target, "a", to="x/y", revision=2)
+    assert done.recordings[0][:5] == ("x/y", "a", "copied", 1, 2)
+    assert done.packs == 0
+    check(target.open("x/y"), expected)
+    with pytest.raises(RecordingNotFoundError, match="matches 'z"):
+        copy(source, target, "z*")
+    with pytest.raises(RecordingNotFoundError):
+        copy(source, target, "zzz")
+    with pytest.raises(UsageError, match="of one recording"):
+        copy(source, target, ["a", "b"], to="x")
+    with pytest.raises(UsageError, match="of one recording"):
+        copy(source, target, "*", revision=1)
+    with pytest.raises(UsageError):
+        copy(source, target, if_exists="maybe")  # type: ignore[arg-type]
+    with pytest.raises(InvalidNameError):
+        copy(source, target, "a", to="..")
+    # A claim without records is no recording that could be copied.
+    with pytest.raises(UsageError, match="still being recorded"):
+        copy(source, target, "a", revision=1)
+
+
+def test_within_one_archive() -> None:
+    archive = memory()
+    items = list(calls(20))
+    record(archive, "a", items)
+    before = packs(archive)
+    copy(archive, archive, "a", to="b")
+    check(archive.open("b"), items)
+    assert packs(archive) == before
+    assert copy(archive, archive).recordings[0].state == "there"
+
+
+def test_nothing(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="no archive"):
+        Archive(tmp_path / "none").copy_to(memory())
+    archive = memory()
+    record(archive, "empty", [])
+    target = memory()
+    archive.copy_to(target)
+    assert len(target.open("empty")) == 0
+    sound(target)
+
+
+# What does not
+
+
+def shared_history(secret: str, large: bytes) -> list[dict[str, Any]]:
+    """Requests with the same beginning; ``secret`` stands in a request, an answer that is repeated, a larger one, …"""
+    rng = random.Random(7)
+    system = " ".join(f"{rng.getrandbits(64):x}" for _ in range(600))
+    history: list[Any] = [{"role": "system", "content": system}]
+    items: list[dict[str, Any]] = []
+    for turn in range(6):
+        history.append({"role": "user", "content": f"question {turn} {secret} " + system[turn * 300 :][:2000]})
+        answer = {"role": "assistant", "content": f"answer {turn} {secret} " + system[turn * 100 :][:1500]}
+        items.append({"kind": "model", "identity": {"messages": list(history), "image": large}, "response": answer})
+        history.append(answer)
+        result = f"{secret} {turn}" + system * 2
+        items.append({"kind": "tool", "identity": {"n": turn, "what": secret}, "response": result})
+        history.append({"role": "tool", "content": result})
+    items.append({"kind": "tool", "identity": secret, "response": f"{secret} at the end"})
+    return items
+
+
+@pytest.mark.parametrize("base_has_it", [True, False])
+@pytest.mark.parametrize("policy", ["whole", "responses-only"])
+@pytest.mark.parametrize("flush", [False, True])
+def test_nothing_of_another_recording_arrives(base_has_it: bool, policy: str, flush: bool) -> None:
+    large = random.Random(1).randbytes(5 << 20)
+    theirs = shared_history(CANARY, large[: len(large) // 2] + CANARY.encode() * 9 + large[len(large) // 2 :])
+    ours = shared_history("nothing to see", large)
+    first, second = ("theirs", "ours") if base_has_it else ("ours", "theirs")
+    archive = memory()
+    for name, base in ((first, None), (second, first)):
+        with archive.recorder(name, flush_interval=None, base=base, metadata={"of": name}) as recorder:
+            for number, item in enumerate(theirs if name == "theirs" else ours):
+                recorder.append(**item)
+                if flush and number == 5:
+                    recorder.flush()
+    assert CANARY.encode() in everything(archive)
+    target = memory()
+    done = archive.copy_to(target, "ours", responses_only=policy == "responses-only")
+    found = everything(target)
+    assert CANARY.encode() not in found
+    assert b"theirs" not in found
+    if base_has_it:
+        assert done.repacked
+    recording = target.open("ours")
+    if policy == "whole":
+        check(recording, ours)
+    for seq, item in enumerate(ours):
+        assert recording.record(seq).response == item["response"]
+    sound(target)
+    # Copied together it goes along, of course.
+    assert CANARY.encode() in everything(_copied(archive, "*"))
+
+
+def _copied(archive: Archive, names: str, **options: Any) -> Archive:
+    target = memory()
+    archive.copy_to(target, names, **options)
+    return target
+
+
+def test_frames_that_no_table_names_stay_behind() -> None:
+    """A rekeyed recording leaves its literals in packs with the record frames of the one that it was made of."""
+    archive = memory()
+    uuid = "123e4567-e89b-12d3-a456-4266141740"
+    items = [{"kind": "tool", "identity": {"id": f"{uuid}{n}"}, "response": f"{CANARY} {n}"} for n in range(10, 30)]
+    record(archive, "a", items)
+    rekey(archive, "a", match="uuids", to="b")
+    old = {frame.digest for frame in _record_frames(archive.open("a"))}
+    target = _copied(archive, "b")
+    there = {f.digest for key in packs(target) for f in parse_pack(target.storage.get(key)).frames}
+    assert not old & there
+    assert [item.response for item in target.open("b").records()] == [f"{CANARY} {n}" for n in range(10, 30)]
+    sound(target)
+
+
+def _record_frames(recording: Any) -> list[Any]:
+    return [frame for _, frame in recording.index.frames()]
+
+
+def test_responses_only(expected: list[dict[str, Any]]) -> None:
+    archive = memory()
+    items = [
+        {"kind": "tool", "identity": {"n": n, "ask": CANARY * (1 + 200 * (n % 2))}, "response": "z" * n * 700}
+        for n in range(30)
+    ]
+    record(archive, "r", items)
+    target = memory()
+    done = archive.copy_to(target, responses_only=True)
+    assert CANARY.encode() not in everything(target)
+    recording = target.open("r")
+    assert recording.content_digest == archive.open("r").content_digest
+    assert recording.manifest.storage.withheld == ["identity", "request"]
+    assert recording.manifest.storage.source == Source(
+        manifest=archive.open("r").manifest.digest, policy="responses-only"
+    )
+    for item in items:
+        found = recording.lookup("tool", item["identity"])
+        assert found is not None
+        assert found.response == item["response"]
+        with pytest.raises(WithheldError):
+            _ = found.request
+    sound(target)
+    assert done.packs == 1
+    # A second one is recognised, a copy of the copy lacks the same.
+    assert archive.copy_to(target, responses_only=True).packs == 0
+    further = memory()
+    target.copy_to(further)
+    assert further.open("r").manifest.storage.withheld == ["identity", "request"]
+    assert packs(further) == packs(target)
+    # What is missing can be brought later; what is there is not taken away.
+    assert archive.copy_to(target).recordings[0].revision == 2
+    check(target.open("r"), items)
+    assert archive.copy_to(target, responses_only=True).recordings[0][2:4] == ("there", 2)
+    sound(target)
+
+
+# A name that is taken
+
+
+def test_a_recording_that_went_on() -> None:
+    archive, target = memory(), memory()
+    first, more = list(calls(60)), list(calls(40, seed=5))
+    record(archive, "r", first)
+    archive.copy_to(target)
+    before = packs(target)
+    record(archive, "r", more, if_exists="append")
+    done = archive.copy_to(target)
+    assert done.recordings[0][:4] == ("r", "r", "copied", 2)
+    assert done.reused == len(before)
+    assert done.repacked == 0
+    check(target.open("r"), first + more)
+    assert target.open("r").manifest.storage.previous == target.open("r", 1).manifest.digest
+    check(target.open("r", 1), first)
+    # Several appends later, and rekeyed.
+    for seed in (7, 8):
+        record(archive, "r", list(calls(5, seed=seed)), if_exists="append")
+    rekey(archive, "r", match="uuids")
+    assert archive.copy_to(target).recordings[0].revision == 3
+    sound(target)
+    # An older revision is no continuation.
+    with pytest.raises(RecordingExistsError):
+        copy(archive, target, "r", revision=2)
+    copy(archive, target, "r", revision=2, if_exists="replace")
+    check(target.open("r"), first)
+
+
+def test_another_recording_of_that_name_is_not_replaced_unasked() -> None:
+    archive, target = memory(), memory()
+    record(archive, "r", list(calls(10)))
+    record(archive, "s", list(calls(3)))
+    record(target, "r", list(calls(4, seed=3)))
+    before = objects(target)
+    with pytest.raises(RecordingExistsError, match="another recording"):
+        archive.copy_to(target)
+    assert objects(target) == before
+    assert archive.copy_to(target, if_exists="replace").recordings[0].revision == 3
+    check(target.open("r"), list(calls(10)))
+    check(target.open("r", 2), list(calls(4, seed=3)))
+
+
+def test_a_copy_that_went_on_by_itself() -> None:
+    archive, target = memory(), memory()
+    record(archive, "r", list(calls(10)))
+    archive.copy_to(target)
+    record(target, "r", list(calls(3, seed=1)), if_exists="append")
+    with pytest.raises(RecordingExistsError, match="went on by itself"):
+        archive.copy_to(target)
+    # The other way it is a continuation.
+    target.copy_to(archive)
+    check(archive.open("r"), [*calls(10), *calls(3, seed=1)])
+
+
+def test_a_name_that_is_being_recorded_there(tmp_path: Path) -> None:
+    archive, target = memory(), Archive(tmp_path / "target")
+    record(archive, "r", list(calls(5)))
+    recorder = target.recorder("r")
+    with pytest.raises(RecordingExistsError):
+        archive.copy_to(target, if_exists="replace")
+    recorder.seal()
+    with pytest.raises(InvalidNameError, match="case"):
+        copy(archive, target, "r", to="R")
+
+
+def test_what_is_being_recorded(expected: list[dict[str, Any]]) -> None:
+    archive, target = memory(), memory()
+    record(archive, "done", expected[:5])
+    record(archive, "more", expected[:20])
+    fresh = archive.recorder("new", flush_interval=None)
+    more = archive.recorder("more", if_exists="append", flush_interval=None)
+    for recorder in (fresh, more):
+        recorder.append(kind="tool", identity=1, response=1)
+        recorder.flush()
+    done = archive.copy_to(target)
+    states = {found.name: (found.state, found.from_revision, found.note) for found in done.recordings}
+    assert states["done"] == ("copied", 2, None)
+    assert states["more"][0] == "copied"
+    assert "it is being recorded" in str(states["more"][2])
+    assert states["new"] == ("left out", None, "it is still being recorded")
+    check(target.open("more"), expected[:20])
+    with pytest.raises(UsageError, match="still being recorded"):
+        archive.copy_to(target, "new")
+    more.seal()
+    fresh.seal()
+    assert archive.copy_to(target).recordings[1].revision == 2
+    assert len(target.open("more")) == 21
+
+
+def test_purged_records(expected: list[dict[str, Any]]) -> None:
+    archive, target, other = memory(), memory(), memory()
+    record(archive, "r", expected[:24])
+    archive.copy_to(target)
+    archive.copy_to(other)
+    without(archive, "r", {"asked to": [1, 5, 7]})
+    assert archive.copy_to(target).recordings[0][2:4] == ("copied", 2)
+    assert target.open("r").manifest.storage.tombstones == archive.open("r").manifest.storage.tombstones
+    assert archive.copy_to(target).recordings[0].state == "there"
+    sound(archive)
+    assert list(target.verify(revisions=False)) == []
+    # What was purged at the destination does not come back unasked.
+    without(other, "r", {"asked to, too": [9]})
+    with pytest.raises(RecordingExistsError, match="purged there"):
+        archive.copy_to(other)
+    assert archive.copy_to(other, if_exists="replace").recordings[0].state == "copied"
+    alone = memory()
+    archive.copy_to(alone, responses_only=True)
+    sound(alone)
+
+
+# Signatures
+
+
+def test_signatures_go_along() -> None:
+    archive, target = memory(), memory()
+    record(archive, "r", list(calls(5)))
+    digest = archive.open("r").content_digest
+    mine = f"{digest}.{'a' * 16}.dsse.json"
+    archive.storage.put(f"recordings/r/{mine}", b"{}")
+    archive.storage.put(f"recordings/r/{'0' * 64}.{'a' * 16}.dsse.json", b"of an older one")
+    assert copy(archive, target, "r", to="x").recordings[0].signatures == 1
+    assert [key for key in objects(target) if key.endswith(".dsse.json")] == [f"recordings/x/{mine}"]
+    # One that was made later follows; none is replaced.
+    archive.storage.put(f"recordings/r/{digest}.{'b' * 16}.dsse.json", b"{}")
+    target.storage.put(f"recordings/x/{mine}", b"theirs")
+    done = copy(archive, target, "r", to="x").recordings[0]
+    assert (done.state, done.signatures) == ("there", 1)
+    assert "left alone" in str(done.note)
+    assert target.storage.get(f"recordings/x/{mine}") == b"theirs"
+
+
+# Faults
+
+
+class Failing(MemoryStorage):
+    """Fails at operation number ``at``; ``mode``: before it, after it was done, or with a part of the object."""
+
+    def __init__(self, at: int = 1 << 60, mode: str = "before") -> None:
+        super().__init__()
+        self.at = at
+        self.mode = mode
+        self.count = 0
+        self.sent: list[str] = []
+        self.lock = threading.Lock()
+
+    def _step(self) -> bool:
+        with self.lock:
+            self.count += 1
+            return self.count == self.at
+
+    def put_new(self, key: str, data: bytes, *, cache_control: str | None = None) -> None:
+        self.sent.append(key)
+        self._write(key, lambda: super(Failing, self).put_new(key, data))
+
+    def put(self, key: str, data: bytes, *, cache_control: str | None = None) -> None:
+        self._write(key, lambda: super(Failing, self).put(key, data))
+
+    def _write(self, key: str, write: Callable[[], None]) -> None:
+        failing = self._step()
+        if not failing or self.mode == "after":
+            write()
+        if failing:
+            raise StorageError("the disk is on fire", operation="put", url=key)
+
+    def get(self, key: str) -> bytes:
+        if self._step():
+            raise StorageError("the disk is on fire", operation="get", url=key)
+        return super().get(key)
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        if self._step():
+            raise StorageError("the disk is on fire", operation="get_range", url=key)
+        return super().get_range(key, start, length)
+
+
+@pytest.mark.filterwarnings("ignore:.*latest.json could not be written")
+@pytest.mark.parametrize("mode", ["before", "after", "source"])
+def test_every_operation_fails(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the destination, also where its reply is lost, or of the source."""
+    monkeypatch.setattr(sys.modules["replaypack.audit.copy"], "_SMALL", 0)
+    monkeypatch.setattr("replaypack._write.segment.PACK_TARGET", 20_000)
+    origin = Failing()
+    archive = Archive("", storage=origin)
+    record(archive, "a", list(calls(40)))
+    record(archive, "b", list(calls(30, seed=1)), base="a")
+    record(archive, "c", list(calls(30, seed=2)))
+    record(archive, "d", list(calls(2)))
+    archive.storage.put(f"recordings/b/{archive.open('b').content_digest}.{'0' * 16}.dsse.json", b"{}")
+    expected = {"b": list(calls(30, seed=1)), "c": list(calls(30, seed=2))}
+    tried = 0
+    while True:
+        storage = Failing(mode=mode)
+        target = Archive("", storage=storage)
+        archive.copy_to(target, "d")
+        failing = origin if mode == "source" else storage
+        failing.count, failing.at = 0, tried + 1
+        try:
+            archive.copy_to(target, list(expected))
+        except StorageError:
+            pass
+        if failing.count < failing.at:
+            break
+        tried += 1
+        failing.at = 1 << 60
+        arrived = packs(target)
+        for name in target.recordings():
+            if name in expected:
+                check(target.open(name), expected[name])
+        storage.sent.clear()
+        archive.copy_to(target, list(expected))
+        assert {fault.code for fault in target.verify()} == {"signature.unreadable"}
+        assert not arrived & set(storage.sent)
+        assert any(key.endswith(".dsse.json") for key in objects(target))
+        for name in expected:
+            assert target.manifests.newest(name, fresh=False) is not None
+    print(f"{tried} points tried")
+    assert tried > 20
+
+
+def test_damage_does_not_travel() -> None:
+    archive, target = memory(), memory()
+    record(archive, "r", list(calls(40)))
+    key = next(iter(packs(archive)))
+    data = bytearray(archive.storage.get(key))
+    data[len(data) // 2] ^= 1
+    archive.storage.put(key, bytes(data))
+    with pytest.raises(FormatError, match="digest"):
+        archive.copy_to(target)
+    assert list(target.recordings()) == []
+    assert packs(target) == set()
+    archive.storage.delete(key)
+    with pytest.raises(StorageError):
+        archive.copy_to(target)
+
+
+def test_a_damaged_pack_in_the_way() -> None:
+    archive, target = memory(), memory()
+    record(archive, "r", list(calls(40)))
+    [key] = packs(archive)
+    archive.copy_to(target)
+    for part in (revision_key("r", 1), latest_key("r")):
+        target.storage.delete(part)
+    target.storage.put(key, archive.storage.get(key)[:-40])
+    with pytest.raises(StorageError, match="damaged pack is in the way"):
+        archive.copy_to(target)
+    assert list(target.recordings()) == []
+
+
+def test_an_interruption(source: Archive) -> None:
+    target = memory()
+
+    def interrupt(at: Any) -> None:
+        if at.stage == "bytes":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        source.copy_to(target, progress=interrupt)
+    sound(target)
+    source.copy_to(target)
+    assert list(target.recordings()) == ["a", "b", "c/d"]
+    sound(target)
+
+
+def test_another_writer_comes_first(source: Archive) -> None:
+    class Raced(MemoryStorage):
+        def put_new(self, key: str, data: bytes, *, cache_control: str | None = None) -> None:
+            if key == revision_key("b", 1):
+                super().put_new(key, b"another's")
+            super().put_new(key, data)
+
+    with pytest.raises(ConflictError, match="committed revision 1"):
+        source.copy_to(Archive("", storage=Raced()), "b")
+
+
+def test_a_pack_that_is_collected_meanwhile_is_brought(expected: list[dict[str, Any]]) -> None:
+    archive = memory()
+    record(archive, "r", expected[:40])
+
+    class Collected(MemoryStorage):
+        def put_new(self, key: str, data: bytes, *, cache_control: str | None = None) -> None:
+            super().put_new(key, data)
+            if key == revision_key("r", 1):
+                for pack in [info.key for info in self.list("packs/")]:
+                    self.delete(pack)
+
+    target = Archive("", storage=Collected())
+    archive.copy_to(target, "r")
+    for part in (revision_key("r", 1), latest_key("r")):
+        target.storage.delete(part)
+    for pack in packs(archive):
+        target.storage.put(pack, archive.storage.get(pack))
+    done = archive.copy_to(target, "r")
+    assert done.recordings[0].revision == 2
+    check(target.open("r"), expected[:40])
+
+
+def test_a_pack_that_a_collector_has_marked_is_not_relied_on(expected: list[dict[str, Any]]) -> None:
+    archive, target = memory(), memory()
+    record(archive, "r", expected[:40])
+    archive.copy_to(target, "r")
+    before = packs(target)
+    for part in (revision_key("r", 1), latest_key("r")):
+        target.storage.delete(part)
+    target.storage.put(MARKS, encode_marks(1, {}, before))
+    done = archive.copy_to(target, "r")
+    assert done.reused == 0
+    assert not {f"packs/{ref.digest[:2]}/{ref.digest}.rpk" for ref in target.open("r").index.packs} & before
+    for pack in before:
+        target.storage.delete(pack)
+    check(target.open("r"), expected[:40])
+    sound(target)
+
+
+def test_a_destination_that_can_only_be_read(source: Archive) -> None:
+    target = memory()
+    target.storage.read_only = True
+    with pytest.raises(ReadOnlyStorageError):
+        source.copy_to(target)
+
+
+# Other stores
+
+
+def test_s3_and_back(s3_bucket: Bucket, tmp_path: Path, source: Archive, expected: list[dict[str, Any]]) -> None:
+    remote = Archive("", storage=s3_bucket.open())
+    source.copy_to(remote)
+    sound(remote)
+    s3_bucket.proxy.clear()
+    again = source.copy_to(Archive("", storage=s3_bucket.open()))
+    assert again.bytes == 0
+    assert not any("/packs/" in request.path for request in s3_bucket.proxy.requests)
+    back = Archive(tmp_path / "back", {"replaypack": {"fsync": False}})
+    copy(Archive("", storage=s3_bucket.open()), back, ["b", "c/d"])
+    check(back.open("b"), expected[:60])
+    sound(back)
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[tuple[Archive, str]]:
+    archive = Archive(tmp_path / "served")
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(tmp_path / "served"))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield archive, f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+def test_from_a_web_server(served: tuple[Archive, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http.server.SimpleHTTPRequestHandler, "log_message", lambda *_: None)
+    archive, url = served
+    items = list(calls(20))
+    record(archive, "r", items)
+    target = memory()
+    done = copy(Archive(url), target, "r")
+    check(target.open("r"), items)
+    assert "signatures were not looked for" in str(done.recordings[0].note)
+
+
+# How much travels
+
+
+def payload_bytes(archive: Archive, name: str) -> int:
+    rows = [item.row for item in archive.open(name).records()]
+    return sum(ref.size for row in rows for ref in (row.request, row.identity, row.response) if ref is not None)
+
+
+def test_of_a_run_recorded_again_only_what_changed_travels() -> None:
+    archive, target = memory(), memory()
+    turns = list(agent(40))
+
+    def run(name: str, changed: Callable[[int], bool], **options: Any) -> None:
+        with archive.recorder(name, flush_interval=None, redact=None, **options) as recorder:
+            for number, call in enumerate(turns):
+                response = call.response
+                if changed(number):
+                    response = {
+                        "content": f"changed {number} " + "".join(random.Random(number).choices("abcdef ", k=900))
+                    }
+                recorder.append(kind=call.kind, name=call.name, identity=call.request, response=response)
+
+    run("one", lambda _: False)
+    run("two", lambda number: number % 25 == 24, base="one")
+    archive.copy_to(target)
+    alone = memory()
+    archive.copy_to(alone, "one")
+    done = archive.copy_to(alone, "two")
+    records = sum(frame.at.length for _, frame in archive.open("two").index.frames())
+    assert done.bytes <= 0.03 * payload_bytes(archive, "two") + records
+    assert packs(alone) == packs(target)
+
+
+def test_a_manifest_with_roots_in_pages(monkeypatch: pytest.MonkeyPatch, expected: list[dict[str, Any]]) -> None:
+    monkeypatch.setattr("replaypack._write.publish.INLINE_LIMIT", 10)
+    monkeypatch.setattr("replaypack._write.publish._MAX_INLINE_PACKS", 1)
+    monkeypatch.setattr("replaypack._write.publish.KEEP", 1)
+    archive = memory()
+    with archive.recorder("a", flush_interval=None) as recorder:
+        for number, item in enumerate(expected[:80]):
+            recorder.append(**item)
+            if number % 20 == 19:
+                recorder.flush()
+    record(archive, "b", expected[:50], base="a")
+    manifest = archive.open("a").manifest.storage
+    assert manifest.pack_pages
+    assert manifest.segments[0].keys.page is not None
+    for names in ("*", "a", "b"):
+        target = _copied(archive, names)
+        for name in target.recordings():
+            check(target.open(name), expected[: 80 if name == "a" else 50])
+        sound(target)
+        assert source_moves_nothing(archive, target, names)
+
+
+def source_moves_nothing(archive: Archive, target: Archive, names: str) -> bool:
+    return archive.copy_to(target, names).packs == 0

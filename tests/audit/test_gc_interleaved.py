@@ -1,0 +1,302 @@
+"""`gc` between any two storage operations of other work, other work between any two of `gc`, and both cut short.
+
+Whatever the work is, one `Work` here is all that it needs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from replaypack import Archive
+from replaypack.audit import gc, rekey, verify_archive
+from replaypack.errors import ReplaypackError, StorageUnavailableError
+from replaypack.recover import recover
+from replaypack.storage import Storage
+from tests.support.between import Between
+from tests.support.clock import DAY, ClockStorage
+
+WEEK = timedelta(days=7)
+LARGE = b"large media of two recordings" * 200
+OTHER = b"what the base asked" * 300
+
+
+class Ledger:
+    """The responses that were acknowledged, by recording."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, list[object]] = {}
+
+    def note(self, name: str, response: object) -> None:
+        self.names.setdefault(name, []).append(response)
+
+    def check(self, store: Storage) -> None:
+        archive = Archive("memory://", storage=store)
+        for name, expected in self.names.items():
+            with archive.open(name, fresh=True) as recording:
+                records = list(recording.records())
+                assert [record.response for record in records] == expected
+                for record in records:
+                    assert record.request is not None
+        # A commit whose last step was cut off is one all the same.
+        assert [fault for fault in verify_archive(archive) if not fault.code.startswith("latest.")] == []
+
+
+class Work(NamedTuple):
+    """``prepare`` makes what it needs, and the garbage of an earlier attempt; ``run`` does it and notes what was
+    acknowledged; ``finish`` completes it after it was cut short."""
+
+    prepare: Callable[[Archive, Ledger], None]
+    run: Callable[[Archive, Ledger], None]
+    finish: Callable[[Archive, Ledger], None]
+
+
+def archive_of(store: Storage) -> Archive:
+    return Archive("memory://", storage=store)
+
+
+def record(archive: Archive, ledger: Ledger, name: str, responses: list[object], **options: object) -> None:
+    """A flush after each record but the last."""
+    with archive.recorder(name, flush_interval=None, **options) as recorder:  # type: ignore[arg-type]
+        for number, response in enumerate(responses):
+            identity = {"of": name, "n": number, "text": OTHER.decode()}
+            recorder.append(kind="tool", identity=identity, response=response)
+            ledger.note(name, response)
+            if number + 1 < len(responses):
+                recorder.flush()
+
+
+def dies(archive: Archive, key: str, run: Callable[[Archive], object]) -> None:
+    """Let ``run`` fail with its commit, when all its packs are up."""
+
+    class Dying(Between):
+        def put_new(self, created: str, data: bytes, *, cache_control: str | None = None) -> None:
+            if created == key:
+                raise StorageUnavailableError("the process died", url=self.url)
+            super().put_new(created, data, cache_control=cache_control)
+
+    with contextlib.suppress(ReplaypackError), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run(archive_of(Dying(archive.storage, 10**9, lambda: None)))
+
+
+def with_base(archive: Archive, ledger: Ledger) -> None:
+    record(archive, ledger, "base", ["b1", b"b2" * 3000])
+    # A payload in a pack of its own, and nobody who needs it any more.
+    record(archive, Ledger(), "old", [LARGE])
+    archive.delete("old")
+
+
+def nothing(archive: Archive, ledger: Ledger) -> None:
+    pass
+
+
+def recovers(archive: Archive, ledger: Ledger) -> None:
+    for done in recover(archive):
+        if done.error is not None:
+            raise done.error
+
+
+def killed_recorder(archive: Archive, ledger: Ledger) -> None:
+    """Its recovery was cut short too."""
+    with_base(archive, ledger)
+    recorder = archive.recorder("killed", flush_interval=None, base="base")
+    for number, response in enumerate([1, 2, LARGE, 4]):
+        recorder.append(kind="tool", identity={"n": number, "text": OTHER.decode()}, response=response)
+        ledger.note("killed", response)
+        if number == 1:
+            recorder.flush()
+    recorder.close()
+    dies(archive, "recordings/killed/00000002.json", lambda dying: list(recover(dying)))
+
+
+def half_rekeyed(archive: Archive, ledger: Ledger) -> None:
+    with_base(archive, ledger)
+    dies(archive, "recordings/base/00000003.json", lambda dying: rekey(dying, "base", match="uuids"))
+
+
+def half_rekeyed_to(archive: Archive, ledger: Ledger) -> None:
+    with_base(archive, ledger)
+    dies(archive, "recordings/other/00000001.json", lambda dying: rekey(dying, "base", match="uuids", to="other"))
+
+
+def rekeys(archive: Archive, ledger: Ledger) -> None:
+    if archive.open("base", fresh=True).match.name != "uuids":
+        rekey(archive, "base", match="uuids")
+
+
+def rekeys_to(archive: Archive, ledger: Ledger) -> None:
+    if "other" not in archive.recordings():
+        rekey(archive, "base", match="uuids", to="other")
+    ledger.names["other"] = ledger.names["base"]
+
+
+WORKS = {
+    "record": Work(with_base, lambda a, ledger: record(a, ledger, "new", [1, LARGE, 3]), recovers),
+    "record on a base": Work(with_base, lambda a, ledger: record(a, ledger, "new", [1, LARGE], base="base"), recovers),
+    "append": Work(
+        with_base, lambda a, ledger: record(a, ledger, "base", [3, LARGE], if_exists="append", base="base"), recovers
+    ),
+    "recover": Work(killed_recorder, recovers, recovers),
+    "rekey": Work(half_rekeyed, rekeys, rekeys),
+    "rekey to another": Work(half_rekeyed_to, rekeys_to, rekeys_to),
+}
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    for module in ("_write.literals", "recorder", "recover"):
+        monkeypatch.setattr(f"replaypack.{module}.LARGE", 5000)
+
+
+class Prepared:
+    """The state before the work: made once, with garbage that may go at once, and copied for each run."""
+
+    def __init__(self, work: Work, state: Path) -> None:
+        self._state = state
+        self._store = ClockStorage()
+        self._ledger = Ledger()
+        archive = archive_of(self._store)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            work.prepare(archive, self._ledger)
+        self._store.now += 10
+        gc(archive, apply=True)
+        self._store.now += 7 * DAY
+        self._objects = dict(self._store._space.objects)
+        self._journals = {path: path.read_bytes() for path in state.rglob("*.rpj")}
+        self.garbage = gc(archive, apply=True).removed["packs"].objects
+
+    def copy(self) -> tuple[ClockStorage, Ledger]:
+        for path in self._state.rglob("*.rpj"):
+            path.unlink()
+        for path, data in self._journals.items():
+            path.write_bytes(data)
+        # The same store and place of journals, as it was.
+        self._store._space.objects = dict(self._objects)
+        ledger = Ledger()
+        ledger.names = {name: list(responses) for name, responses in self._ledger.names.items()}
+        return self._store, ledger
+
+
+def steps() -> Iterator[int]:
+    yield from range(400)
+    raise AssertionError("it never ends")
+
+
+def collects(store: ClockStorage) -> Callable[[], object]:
+    def collect() -> None:
+        done = gc(archive_of(store), apply=True, grace=WEEK, keep_last=1)
+        assert not done.unreadable
+
+    return collect
+
+
+@pytest.mark.parametrize("name", WORKS)
+def test_gc_between_any_two_operations(name: str, tmp_path: Path) -> None:
+    work = WORKS[name]
+    prepared = Prepared(work, tmp_path)
+    assert prepared.garbage > 0
+    for number in steps():
+        store, ledger = prepared.copy()
+        between = Between(store, number, collects(store))
+        work.run(archive_of(between), ledger)
+        ledger.check(store)
+        collects(store)()
+        store.now += 8 * DAY
+        collects(store)()
+        ledger.check(store)
+        if not between.reached:
+            break
+
+
+@pytest.mark.parametrize("name", WORKS)
+def test_any_work_between_two_operations_of_gc(name: str, tmp_path: Path) -> None:
+    work = WORKS[name]
+    prepared = Prepared(work, tmp_path)
+    for number in steps():
+        store, ledger = prepared.copy()
+        between = Between(store, number, lambda: work.run(archive_of(store), ledger))  # noqa: B023
+        gc(archive_of(between), apply=True, grace=WEEK, keep_last=1)
+        if not between.reached:
+            break
+        ledger.check(store)
+        store.now += 8 * DAY
+        collects(store)()
+        ledger.check(store)
+
+
+@pytest.mark.parametrize("name", WORKS)
+def test_work_that_dies_anywhere_is_finished_after_gc(name: str, tmp_path: Path) -> None:
+    work = WORKS[name]
+    prepared = Prepared(work, tmp_path)
+    for number in steps():
+        store, ledger = prepared.copy()
+        dying = Between(store, number)
+        with contextlib.suppress(ReplaypackError), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            work.run(archive_of(dying), ledger)
+        for _ in range(3):
+            collects(store)()
+            store.now += 8 * DAY
+        work.finish(archive_of(store), ledger)
+        ledger.check(store)
+        if not dying.reached:
+            break
+
+
+@pytest.mark.parametrize("name", ["record on a base", "recover"])
+def test_a_gc_that_dies_anywhere_is_finished_by_the_next(name: str, tmp_path: Path) -> None:
+    work = WORKS[name]
+    prepared = Prepared(work, tmp_path)
+    store, ledger = prepared.copy()
+    work.run(archive_of(store), ledger)
+    collects(store)()
+    expected = store.under() - {"gc.json"}
+    for number in steps():
+        store, ledger = prepared.copy()
+        work.run(archive_of(store), ledger)
+        dying = Between(store, number)
+        with contextlib.suppress(StorageUnavailableError):
+            gc(archive_of(dying), apply=True, grace=WEEK, keep_last=1)
+        ledger.check(store)
+        collects(store)()
+        # Packs have other names in each run: what counts is how many there are.
+        assert len(store.under() - {"gc.json"}) == len(expected)
+        ledger.check(store)
+        if not dying.reached:
+            break
+
+
+def test_the_base_goes_while_it_is_reused(tmp_path: Path) -> None:
+    """The packs of the base stay as long as what was recorded on it needs them."""
+    work = WORKS["record on a base"]
+    prepared = Prepared(work, tmp_path)
+    for number in steps():
+        store, ledger = prepared.copy()
+        base = ledger.names.pop("base")
+
+        def removes() -> None:
+            archive = archive_of(store)  # noqa: B023
+            archive.delete("base")
+            collects(store)()  # noqa: B023
+
+        between = Between(store, number, removes)
+        with contextlib.suppress(ReplaypackError):
+            work.run(archive_of(between), ledger)
+        if not between.reached:
+            ledger.names["base"] = base
+            ledger.check(store)
+            break
+        ledger.check(store)
+        for _ in range(3):
+            store.now += 8 * DAY
+            collects(store)()
+        ledger.check(store)

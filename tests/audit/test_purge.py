@@ -1,0 +1,360 @@
+"""`purge`: what records say is gone from every byte of the archive, and all else is as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from replaypack import Archive, ReplayMismatch
+from replaypack.audit import purge, verify_archive
+from replaypack.errors import PurgedError, RecordingExistsError, UsageError
+from replaypack.format.frame import decompress
+from replaypack.format.names import pack_key_of
+from replaypack.format.pack import parse_pack
+from replaypack.storage import MemoryStorage, Storage
+
+#: In every part of the records that are purged, and nowhere else.
+CANARIES = [
+    f"canary-{part}-8517" for part in "request response large error attribute tool scope identity media".split()
+]
+SEARCH = {"name": "search", "args": {"q": "x"}}
+
+
+def every_byte(storage: Storage) -> Iterator[tuple[str, bytes]]:
+    """Every object, and every frame of every pack, decompressed."""
+    for info in storage.list():
+        data = storage.get(info.key)
+        yield info.key, data
+        if info.key.endswith(".rpk"):
+            toc = parse_pack(data)
+            for frame in toc.frames:
+                yield info.key, decompress(data[frame.offset : frame.offset + frame.length], frame.raw)
+
+
+def found(storage: Storage, *canaries: str) -> set[str]:
+    return {canary for _, data in every_byte(storage) for canary in (canaries or CANARIES) if canary.encode() in data}
+
+
+def options() -> dict[str, Any]:
+    return {"flush_interval": None, "redact": None}
+
+
+def tools(recorder: Any, count: int = 3) -> None:
+    for number in range(count):
+        recorder.append(kind="tool", name="search", identity=SEARCH, response=f"answer {number}")
+
+
+def secret(recorder: Any) -> None:
+    """Three records (3, 4, 5 behind three of `tools`) that have canaries in all of their parts."""
+    recorder.append(
+        kind="tool",
+        name=CANARIES[5],
+        identity={"a": CANARIES[7]},
+        request={"q": CANARIES[0] + " r" * 3000},
+        response=CANARIES[1],
+        attributes={"note": CANARIES[4]},
+        scope=CANARIES[6],
+    )
+    recorder.append(kind="tool", name="search", identity=SEARCH, response=CANARIES[2] + " l" * 5000)
+    recorder.append(kind="tool", name="fails", identity=1, error={"type": "ValueError", "message": CANARIES[3]})
+
+
+def conversation(recorder: Any, turns: int, answers: dict[int, str] | None = None) -> None:
+    messages: list[dict[str, str]] = [{"role": "system", "content": "be brief and kind " * 300}]
+    for turn in range(turns):
+        messages = [*messages, {"role": "user", "content": f"question number {turn} " * 30}]
+        answer = {"role": "assistant", "content": (answers or {}).get(turn, f"reply number {turn} ") * 20}
+        recorder.append(kind="model", name="m", identity={"model": "m", "messages": messages}, response=answer)
+        messages = [*messages, answer]
+
+
+@pytest.fixture
+def archive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Archive:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return Archive("", storage=MemoryStorage())
+
+
+def fill(archive: Archive, name: str = "r", *, flush: bool = False) -> None:
+    with archive.recorder(name, **options()) as recorder:
+        tools(recorder)
+        if flush:
+            recorder.flush()
+        secret(recorder)
+        if flush:
+            recorder.flush()
+        tools(recorder, 1)
+        conversation(recorder, 3)
+
+
+def sound(archive: Archive) -> None:
+    assert list(verify_archive(archive)) == []
+
+
+@pytest.mark.parametrize("flush", [False, True])
+def test_every_byte_is_gone(archive: Archive, flush: bool) -> None:
+    fill(archive, flush=flush)
+    fill(archive, "other")
+    with archive.recorder("other", if_exists="replace", **options()) as recorder:
+        tools(recorder)
+    archive.delete("other")
+    assert found(archive.storage) == set(CANARIES[:-1])
+    before = archive.open("r")
+    rows = {record.seq: (record.row_bytes, record.request, record.response) for record in before.records()}
+    leaves = list(before.leaves())
+    forecast = purge(archive, "r", [3, 4, 5], "asked to", dry_run=True)
+    assert found(archive.storage) == set(CANARIES[:-1])
+    done = purge(archive, "r", [5, 3, 4, 4], "asked to")
+    # What was deleted under another name is another recording's garbage.
+    garbage = {info.key for info in archive.storage.list("packs/")} - {
+        pack_key_of(ref.digest) for ref in archive.open("r").index.packs
+    }
+    for key in garbage:
+        archive.storage.delete(key)
+    assert found(archive.storage) == set()
+    assert (done.records, done.rewritten, done.applied, done.shared) == ([3, 4, 5], ["r"], True, {})
+    assert done.copies == {"r": [0, 1, 2, 6]}  # the same request as that of 4
+    assert done.packs > 0
+    assert (forecast.applied, forecast.records, forecast.packs) == (False, [3, 4, 5], done.packs)
+    assert sorted(forecast.revisions) == sorted(done.revisions)
+    after = archive.open("r")
+    assert after.content_digest == before.content_digest == done.content_digest
+    assert list(after.leaves()) == leaves
+    assert {r.seq: (r.row_bytes, r.request, r.response) for r in after.records()} == {
+        seq: row for seq, row in rows.items() if seq not in (3, 4, 5)
+    }
+    sound(archive)
+    assert len(list(archive.revisions("r"))) == 1
+    with pytest.raises(PurgedError):
+        after.lookup("tool", SEARCH, nth=3)
+    assert after.lookup("tool", SEARCH, nth=4).response == "answer 0"  # type: ignore[union-attr]
+    with archive.session("r", "replay") as session:
+        asked = []
+        for _ in range(5):
+            try:
+                asked.append(session.tool("search", {"q": "x"}, lambda: "live"))
+            except ReplayMismatch as error:
+                asked.append(error.reason)
+        assert asked == ["answer 0", "answer 1", "answer 2", "purged", "answer 0"]
+
+
+def test_again_is_nothing(archive: Archive) -> None:
+    fill(archive)
+    purge(archive, "r", [3], "asked to")
+    before = {info.key: archive.storage.get(info.key) for info in archive.storage.list()}
+    done = purge(archive, "r", [3], "asked to")
+    assert (done.records, done.rewritten, done.revisions, done.packs) == ([], [], [], 0)
+    assert {info.key: archive.storage.get(info.key) for info in archive.storage.list()} == before
+    done = purge(archive, "r", [3, 4], "once more")
+    assert done.records == [4]
+    assert [(t.reason, [seq for seq, _ in t.records]) for t in archive.open("r").tombstones] == [
+        ("asked to", [3]),
+        ("once more", [4]),
+    ]
+    sound(archive)
+
+
+def test_bytes_that_others_take(archive: Archive) -> None:
+    canary = "canary-in-a-turn-8517 "
+    with archive.recorder("r", **options()) as recorder:
+        conversation(recorder, 4, {1: canary})
+    with pytest.raises(UsageError, match=r"3 other records take bytes of what is to be purged: 0, 2, 3"):
+        purge(archive, "r", [1], "asked to")
+    assert archive.open("r").tombstones == []
+    done = purge(archive, "r", [1], "asked to", keep_shared=True)
+    assert done.shared == {"r": [0, 2, 3]}
+    sound(archive)
+    assert found(archive.storage, canary) == {canary}
+    # With those that quote it nothing is left.
+    done = purge(archive, "r", [2, 3], "asked to", keep_shared=True)
+    assert done.shared == {"r": [0]}
+    assert found(archive.storage, canary) == set()
+    sound(archive)
+    assert archive.open("r").record(0).request["messages"][0]["role"] == "system"
+
+
+def test_a_recording_that_others_are_based_on(archive: Archive) -> None:
+    canary = "canary-in-a-turn-8517 "
+    with archive.recorder("r", **options()) as recorder:
+        conversation(recorder, 4, {2: canary})
+    for name in ("next", "third"):
+        with archive.recorder(name, base="r", **options()) as recorder:
+            conversation(recorder, 4, {2: canary} if name == "next" else {1: "other "})
+    rows = {name: [(r.request, r.response) for r in archive.open(name).records()] for name in ("next", "third")}
+    digests = {name: archive.open(name).content_digest for name in ("r", "next", "third")}
+    with pytest.raises(UsageError, match="of next"):
+        purge(archive, "r", [2, 3], "asked to")
+    done = purge(archive, "r", [2, 3], "asked to", keep_shared=True)
+    assert set(done.shared) == {"r", "next", "third"}
+    assert done.copies["next"] == [2, 3]
+    sound(archive)
+    assert found(archive.storage, canary) == {canary}  # next has it
+    done = purge(archive, "next", [2, 3], "asked to", keep_shared=True)
+    assert found(archive.storage, canary) == set()
+    sound(archive)
+    assert {name: archive.open(name).content_digest for name in digests} == digests
+    assert [(r.request, r.response) for r in archive.open("third").records()] == rows["third"]
+    assert [(r.request, r.response) for r in archive.open("next").records()] == rows["next"][:2]
+
+
+def test_large_media_in_a_pack_of_its_own(archive: Archive) -> None:
+    media = CANARIES[-1].encode() + bytes(range(256)) * (18 << 10)
+    for name in ("r", "same"):
+        with archive.recorder(name, **options()) as recorder:
+            recorder.append(kind="tool", identity=1, response="first")
+            recorder.append(kind="tool", identity=2, response=media)
+    packs = archive.open("r").index.packs
+    with pytest.raises(UsageError, match="1 other record takes bytes of what is to be purged: 1 of same"):
+        purge(archive, "r", [1], "asked to")
+    done = purge(archive, "r", [1], "asked to", keep_shared=True)
+    assert (done.shared, done.copies) == ({"same": [1]}, {"same": [1]})
+    assert archive.open("same").record(1).response == media
+    sound(archive)
+    purge(archive, "same", [1], "asked to")
+    assert found(archive.storage) == set()
+    assert not [pack for pack in packs if pack.size > 4 << 20 and list(archive.storage.list(pack_key_of(pack.digest)))]
+    sound(archive)
+
+
+def test_older_revisions(archive: Archive) -> None:
+    with archive.recorder("r", **options()) as recorder:
+        tools(recorder)
+    with archive.recorder("r", if_exists="append", **options()) as recorder:
+        secret(recorder)
+    with archive.recorder("r", if_exists="append", **options()) as recorder:
+        tools(recorder, 2)
+    done = purge(archive, "r", [3, 4, 5], "asked to")
+    assert found(archive.storage) == set()
+    # Revisions without the records, whose packs have nothing of them, stay.
+    assert [m.revision for m in archive.revisions("r")][:1] == [1]
+    assert [m.records for m in archive.revisions("r")] == [0, 3, 3, 8]
+    assert all(revision.startswith("r@") for revision in done.revisions)
+    sound(archive)
+
+
+def test_an_append_goes_on(archive: Archive) -> None:
+    fill(archive)
+    purge(archive, "r", [3, 4, 5], "asked to")
+    with archive.recorder("r", if_exists="append", **options()) as recorder:
+        secret(recorder)
+    last = len(archive.open("r"))
+    purge(archive, "r", [last - 1, last - 2, last - 3], "again")
+    assert found(archive.storage) == set()
+    sound(archive)
+
+
+def test_keys_that_others_have(archive: Archive) -> None:
+    with archive.recorder("r", **options()) as recorder:
+        tools(recorder, 3)
+        recorder.append(kind="tool", identity="alone", response=1)
+    key = archive.open("r").record(0).key[:16]
+    for number, left in ((1, 3), (0, 3), (2, 0)):
+        purge(archive, "r", [number], "asked to")
+        assert archive.open("r").count("tool", SEARCH) == left
+        sound(archive)
+    assert not any(key in data for _, data in every_byte(archive.storage))
+    purge(archive, "r", [3], "asked to")
+    assert archive.open("r").manifest.storage.segments[0].keys.count == 0
+    assert list(archive.open("r").records()) == []
+    assert archive.open("r").lookup("tool", "alone") is None
+    sound(archive)
+
+
+def test_refused(archive: Archive) -> None:
+    fill(archive)
+    for records in ([], [-1], [99], ["1"]):
+        with pytest.raises(UsageError):
+            purge(archive, "r", records, "asked to")  # type: ignore[arg-type]
+    for reason in ("", "r" * 5000):
+        with pytest.raises(UsageError, match="reason"):
+            purge(archive, "r", [3], reason)
+    recorder = archive.recorder("live", base="r", **options())
+    conversation(recorder, 3)
+    with pytest.raises(RecordingExistsError, match="live is being recorded"):
+        purge(archive, "r", [7, 8, 9], "asked to", keep_shared=True)
+    recorder.flush()
+    with pytest.raises(RecordingExistsError, match="is being recorded"):
+        purge(archive, "r", [7, 8, 9], "asked to", keep_shared=True)
+    recorder.close()
+    with pytest.raises(RecordingExistsError, match="died and left records"):
+        purge(archive, "r", [7, 8, 9], "asked to", keep_shared=True)
+    assert archive.open("r").tombstones == []
+    with archive.recorder("r", if_exists="append", **options()), pytest.raises(RecordingExistsError):
+        purge(archive, "r", [3], "asked to")
+
+
+# Interruption
+
+
+class Stop(BaseException):
+    """The process dies."""
+
+
+class Dying(MemoryStorage):
+    """Dies with operation number ``at``, before it is done or right after."""
+
+    def __init__(self, objects: dict[str, bytes], at: int, *, after: bool) -> None:
+        super().__init__()
+        for key, data in objects.items():
+            MemoryStorage.put(self, key, data)
+        self.count, self._at_, self._after = 0, at, after
+
+    def _step(self, work: Any) -> Any:
+        self.count += 1
+        if self.count == self._at_:
+            if self._after:
+                work()
+            raise Stop
+        return work()
+
+    def put_new(self, key: str, data: bytes, **options: Any) -> None:
+        self._step(lambda: super(Dying, self).put_new(key, data, **options))
+
+    def put(self, key: str, data: bytes, **options: Any) -> None:
+        self._step(lambda: super(Dying, self).put(key, data, **options))
+
+    def delete(self, key: str) -> None:
+        self._step(lambda: super(Dying, self).delete(key))
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_interrupted_anywhere(archive: Archive, after: bool) -> None:
+    canary = "canary-in-a-turn-8517 "
+    media = CANARIES[-1].encode() + bytes(range(256)) * (17 << 10)
+    with archive.recorder("r", **options()) as recorder:
+        recorder.append(kind="tool", identity=2, response=media)
+        conversation(recorder, 3, {1: canary})
+        recorder.flush()
+        secret(recorder)
+    with archive.recorder("next", base="r", **options()) as recorder:
+        conversation(recorder, 3, {1: "other "})
+    objects = {info.key: archive.storage.get(info.key) for info in archive.storage.list()}
+    rows = {name: [r.row_bytes for r in archive.open(name).records()] for name in ("r", "next")}
+    gone = [0, 2, 3, 4, 5, 6]
+    tried = 0
+    while True:
+        tried += 1
+        storage = Dying(objects, tried, after=after)
+        dying = Archive("", storage=storage)
+        try:
+            purge(dying, "r", gone, "asked to", keep_shared=True)
+        except Stop:
+            pass
+        else:
+            break
+        here = Archive("", storage=storage)
+        for name, wanted in rows.items():
+            left = [r.row_bytes for r in here.open(name, fresh=True).records()]
+            kept = [row for seq, row in enumerate(wanted) if seq not in gone] if name == "r" else wanted
+            assert left in (wanted, kept), f"operation {tried}"
+            for record in here.open(name, fresh=True).records():
+                assert record.request is not None
+                record.response  # noqa: B018
+        purge(here, "r", gone, "asked to", keep_shared=True)
+        assert found(storage, *CANARIES, canary) == set(), f"operation {tried}"
+        sound(here)
+    assert tried > 10
+    assert found(storage, *CANARIES, canary) == set()
+    print(f"{tried - 1} operations, interrupted one after another")
