@@ -9,7 +9,10 @@ from pathlib import Path
 
 from .common import Row, note, table
 
-PARTS = ("size", "record", "redact", "replay", "sessions", "chassis", "keyed", "remote", "memory", "flushes")
+PARTS = (
+    "size", "record", "redact", "replay", "sessions", "chassis", "keyed", "remote", "memory", "flushes",
+    "verify", "copy", "diff",
+)  # fmt: skip
 _BEGIN, _END = "<!-- benchmarks:begin -->", "<!-- benchmarks:end -->"
 
 

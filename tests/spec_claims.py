@@ -31,6 +31,7 @@ from replaypack.format.proof import check_proof
 from replaypack.format.recipe import Op, Range, Run, encode_ops, parse_ops, resolve
 from replaypack.format.record_frame import RecordFrame
 from replaypack.format.row import Row, discriminator, encode_row, parse_row
+from replaypack.format.summary import Summary, outcome_bytes
 from replaypack.format.table import KEYS, TABLES, FrameRef, KeyPage, Location, key_page, transpose
 from replaypack.format.varint import read_uvarint, uvarint
 from replaypack.policies._names import NameRules, words
@@ -139,6 +140,15 @@ def page_of(claim: Claim) -> None:
         assert KeyPage(page, len(entries), short_digest(page)).frames == frames
     assert page == hexed(claim["is"])
     assert short_digest(page).hex() == claim["digest"]
+
+
+def summary_of(claim: Claim) -> None:
+    rows = [parse_row(hexed(row)) for row in claim["summary_of"]]
+    assert [outcome_bytes(row) for row in rows] == [hexed(outcome) for outcome in claim["outcomes"]]
+    summary = Summary()
+    for row in rows:
+        summary.add(row)
+    assert summary.encode() == b"".join(map(hexed, claim["is"]))
 
 
 def merkle_of(claim: Claim) -> None:
@@ -309,6 +319,7 @@ CLAIMS = (
     redact,
     sensitive,
     manifest_of,
+    summary_of,
     merkle_of,
     name_ok,
     name_refused,

@@ -8,6 +8,7 @@ import functools
 import json
 import sys
 import warnings
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from replaypack.format.proof import check_proof
 from replaypack.format.recipe import Range, encode_ops, materialise, parse_ops, resolve
 from replaypack.format.record_frame import RecordFrame, encode_entry
 from replaypack.format.row import BlobRef, discriminator, encode_row, parse_row
+from replaypack.format.summary import Run, RunSum, Summary, parse_runs
 from replaypack.format.table import KEYS, TABLES, KeyPage, Root, key_page, parse_page, transpose, unpack_key
 from replaypack.format.varint import read_uvarint, uvarint
 from replaypack.format.versions import parse_document
@@ -170,6 +172,36 @@ def test_tables(case: dict[str, Any]) -> None:
     root = Root.parse(shape, len(case["entries"]), hexed(case, "root"))
     assert root.fences == [entries[: shape.key]]
     assert root.digests == [hexed(case, "digest")]
+
+
+def summed_up(case: dict[str, Any]) -> list[Run]:
+    """The runs of a summary, checked against its rows."""
+    rows = [parse_row(bytes.fromhex(row)) for row in case["rows"]]
+    runs = parse_runs(hexed(case, "summary"), len(rows))
+    left = iter(rows)
+    for run in runs:
+        made = RunSum()
+        for row in islice(left, run.records):
+            made.add(row)
+        if made.run() != run:
+            raise FormatError("a run is not that of its rows")
+    return runs
+
+
+@pytest.mark.parametrize("case", cases("valid", "summaries"))
+def test_summaries(case: dict[str, Any]) -> None:
+    runs = summed_up(case)
+    assert [[run.digest.hex(), run.records, run.failed, str(run.duration)] for run in runs] == case["runs"]
+    summary = Summary()
+    for row in case["rows"]:
+        summary.add(parse_row(bytes.fromhex(row)))
+    assert summary.encode() == hexed(case, "summary")
+
+
+@pytest.mark.parametrize("case", cases("invalid", "summaries"))
+def test_summaries_refused(case: dict[str, Any]) -> None:
+    with refused(case["error"]):
+        summed_up(case)
 
 
 @pytest.mark.parametrize("case", cases("valid", "merkle"))

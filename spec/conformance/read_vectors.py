@@ -138,6 +138,12 @@ def merkle(case: Case) -> None:
     same(rpk.root_of_edge(count, [bytes.fromhex(node) for node in case["edge"]]).hex(), case.get("root"))
 
 
+def summaries(case: Case) -> None:
+    rows_ = [bytes.fromhex(row) for row in case["rows"]]
+    runs = rpk.parse_summary(data(case, "summary"), rows_)
+    same([[short.hex(), count, failed, str(time)] for short, count, failed, time in runs], case.get("runs"))
+
+
 def match(case: Case) -> None:
     if "pattern" in case:
         pattern = rpk_match.parse_pattern(case["pattern"])
@@ -336,6 +342,11 @@ def archive(case: Case) -> None:
     told = recording.manifest["content"]["counts"]
     same(counts.total() + len(recording.purged), sum(told.values()))
     same([kind for kind, count in counts.items() if count > told.get(kind, 0)], [])
+    summary = recording.manifest["storage"]["summary"]
+    same(summary is not None, case.get("summary", False))
+    if summary is not None:
+        need(summary["pack"] in recording.packs, "the pack of the summary")
+        rpk.parse_summary(recording.page(summary), (row for row, _, _ in recording.records()))
     same(len(leaves), case["records"])
     for lookup in case["lookups"]:
         key = recording.key_of(lookup["kind"], rpk.unpack(bytes.fromhex(lookup["identity_msgpack"])))
@@ -384,6 +395,7 @@ FEATURES: dict[str, Callable[[Case], None]] = {
     "redaction": redaction,
     "record_frames": record_frames,
     "rows": rows,
+    "summaries": summaries,
     "signatures": signatures,
     "tables": tables,
     "varints": varints,

@@ -10,7 +10,7 @@ import itertools
 import json
 import re
 import struct
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import msgpack
@@ -162,6 +162,25 @@ def parse_row(data: bytes) -> list[Any]:
                 "blob",
             )
     return row
+
+
+def parse_summary(data: bytes, rows: Iterable[bytes]) -> list[tuple[bytes, int, int, int]]:
+    """Section 5.7: the runs of a summary, each of which must be that of its rows."""
+    need(len(data) % 32 == 0, "runs cut off")
+    runs = list(struct.iter_unpack(">16sIIQ", data))
+    left = iter(rows)
+    for short, count, failed, duration in runs:
+        found = [parse_row(row) for _, row in zip(range(count), left, strict=False)]
+        need(0 < count == len(found), "records of a run")
+        chained = bytes(16)
+        for row in found:
+            said = [0, *row[1:8], 0, 0, *row[10:13], bytes(8), *row[14:]]
+            chained = digest(chained + msgpack.packb(said))[:16]
+        need(chained == short, "digest of a run")
+        need(failed == sum(row[10] != 0 for row in found), "failures of a run")
+        need(duration == min(sum(row[9] for row in found), 2**64 - 1), "duration of a run")
+    need(next(left, None) is None, "rows behind the last run")
+    return runs
 
 
 def leaf(row: bytes) -> bytes:

@@ -36,7 +36,7 @@ CONTENT = (
 ).split()
 STORAGE = (
     "cause checkpoint claim created inlines literals merkle_edge pack_pages packs previous revision segments "
-    "source tombstones withheld writer".split()
+    "source summary tombstones withheld writer".split()
 )
 CAUSES = "append checkpoint claim compact copy import migrate purge recover rekey replace seal".split()
 DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
@@ -124,6 +124,10 @@ def parse_manifest(data: bytes) -> dict[str, Any]:
         need(hexdigits(storage["source"]["manifest"], 32), "manifest copied from")
         need(re.fullmatch(r"[a-z0-9-]{1,64}", str(storage["source"]["policy"])) is not None, "policy of a copy")
     need(storage["withheld"] in ([], ["identity"], ["request"], ["identity", "request"]), "withheld")
+    if storage["summary"] is not None:
+        check_page(storage["summary"])
+        need(0 < storage["summary"]["raw"] <= 8 << 20 and storage["summary"]["raw"] % 32 == 0, "summary")
+        need(not storage["tombstones"], "summary of purged records")
     first = inlines = 0
     need(integer(storage["inlines"], 0, 1 << 47), "inlines")
     for segment in storage["segments"]:

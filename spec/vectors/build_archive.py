@@ -240,6 +240,7 @@ def _expected(archive: Archive) -> dict[str, Any]:
                 "state": content.state,
                 "records": content.records,
                 "merkle_root": content.merkle_root,
+                "summary": recording.manifest.storage.summary is not None,
                 "revision": storage.revision,
                 "segments": len(storage.segments),
                 "digest": recording.manifest.digest,

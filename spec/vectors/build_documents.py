@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from build_valid import ID, WRITER, Vector, entry, row
 
 from replaypack.format.catalog import CatalogEntry, encode_catalog
@@ -17,6 +18,7 @@ from replaypack.format.names import latest_key, open_key, pack_key_of, parse_loc
 from replaypack.format.recipe import Range, Run
 from replaypack.format.record_frame import Entry, encode_entry
 from replaypack.format.row import encode_row
+from replaypack.format.summary import Summary, parse_runs
 from replaypack.policies.matching import MatchPolicy, ignore
 
 NONE_MATCH = Match(name="none", version=1)
@@ -40,6 +42,50 @@ def merkle() -> Vector:
             }
         )
     return {"about": "Merkle roots and right edges; any bytes stand for rows.", "cases": cases}
+
+
+def summary_rows(count: int, **changes: Any) -> list[Any]:
+    return [
+        row(
+            number,
+            key=digest(b"key %d" % number),
+            start=number,
+            duration=1000 * number,
+            status=int(number % 5 == 3),
+            response_digest=digest(b"response %d" % number),
+            **changes,
+        )
+        for number in range(count)
+    ]
+
+
+def summaries() -> Vector:
+    other = summary_rows(3, scope="s", attributes={"a": [1, 1.5, None]}, salt=bytes(range(8)))
+    cases = []
+    for name, rows_ in {
+        "one record": summary_rows(1),
+        "records with a scope and attributes": other,
+        "several runs": summary_rows(300),
+        "the most that a duration can be": [
+            msgspec.structs.replace(item, duration=(1 << 63) + item.seq) for item in summary_rows(2)
+        ],
+    }.items():
+        made = Summary()
+        for item in rows_:
+            made.add(item)
+        raw = made.encode()
+        cases.append(
+            {
+                "name": name,
+                "rows": [encode_row(item).hex() for item in rows_],
+                "runs": [
+                    [run.digest.hex(), run.records, run.failed, str(run.duration)]
+                    for run in parse_runs(raw, len(rows_))
+                ],
+                "summary": raw.hex(),
+            }
+        )
+    return {"about": "Summaries: runs of records, with what their rows say.", "cases": cases}
 
 
 def empty_manifest(**changes: Any) -> Manifest:
@@ -75,6 +121,7 @@ def empty_manifest(**changes: Any) -> Manifest:
         "merkle_edge": [],
         "tombstones": [],
         "withheld": [],
+        "summary": None,
         "source": None,
     }
     content |= {name: value for name, value in changes.items() if name in content}

@@ -11,7 +11,7 @@ import build_match
 import build_partial
 import msgspec
 from build_archive import DROP, build, manifest_with
-from build_documents import catalog_text, empty_manifest, journal_bytes
+from build_documents import catalog_text, empty_manifest, journal_bytes, summary_rows
 from build_valid import ORIGIN, Vector, entry, record_frame, row, tiny_pack
 
 from replaypack.format.digests import digest, short_digest
@@ -20,6 +20,7 @@ from replaypack.format.pack import HEADER, External, FrameInfo, Toc, parse_pack
 from replaypack.format.recipe import Op, Range, Run, encode_ops
 from replaypack.format.record_frame import Entry, encode_frame
 from replaypack.format.row import BlobRef, encode_row
+from replaypack.format.summary import Summary
 from replaypack.format.table import KEYS, FrameRef, Location, key_page, pack_key
 from replaypack.format.varint import uvarint
 
@@ -312,6 +313,30 @@ def merkle() -> Vector:
     return {"about": "Right edges that fit no tree.", "cases": cases}
 
 
+def summaries() -> Vector:
+    rows_ = summary_rows(40)
+    made = Summary()
+    for item in rows_:
+        made.add(item)
+    raw = made.encode()
+    hexed = [encode_row(item).hex() for item in rows_]
+    first = bytearray(raw)
+    first[0] ^= 1
+    cases = {
+        "cut off": raw[:-1],
+        "another digest": bytes(first),
+        "a run more, of nothing": raw + bytes(32),
+        "a run too few": raw[:-32],
+        "more failures than records": raw[:20] + b"\xff" + raw[21:],
+    }
+    return {
+        "about": "Summaries that are not those of their rows.",
+        "cases": [
+            {"name": name, "rows": hexed, "summary": data.hex(), "error": CORRUPTED} for name, data in cases.items()
+        ],
+    }
+
+
 def manifests() -> Vector:
     raw = empty_manifest().raw
     first = build()[0]["recordings/first/latest.json"]
@@ -394,6 +419,11 @@ def manifests() -> Vector:
             changed("a pack without a size", storage__packs=[["0" * 64, 0]]),
             changed("packs here and in pages", storage__packs=[["0" * 64, 9]], storage__pack_pages=[page]),
             *_not_there(first),
+            changed("no member summary", storage__summary=DROP),
+            changed("a summary of 31 bytes", storage__summary={**page, "raw": 31}),
+            changed("a summary of more than 8 MiB", storage__summary={**page, "raw": (8 << 20) + 32}),
+            changed("a summary of nothing", storage__summary={**page, "raw": 0}),
+            changed("a summary in no page", storage__summary="00"),
             changed("a segment of a pack that is not there", base=first, storage__segments__0__packs=[1]),
             changed("a segment of pack -1", base=first, storage__segments__0__packs=[-1]),
             changed("a segment that begins elsewhere", base=first, storage__segments__0__first=1),
@@ -646,6 +676,7 @@ def vectors() -> dict[str, Vector]:
         "packs/packs": packs(),
         "tables/tables": tables(),
         "merkle/merkle": merkle(),
+        "summaries/summaries": summaries(),
         "manifest/manifests": manifests(),
         "manifest/markers": markers(),
         "match/policies": build_match.refused_policies(),

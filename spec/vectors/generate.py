@@ -48,6 +48,7 @@ def valid() -> dict[str, dict[str, object]]:
         "packs/packs": build_valid.packs(),
         "tables/tables": build_valid.tables(),
         "merkle/merkle": build_documents.merkle(),
+        "summaries/summaries": build_documents.summaries(),
         "proofs/proofs": build_audit.proofs(),
         "signatures/signatures": build_audit.signatures(),
         "manifest/manifests": build_documents.manifests(),

@@ -24,10 +24,12 @@ from ._write.claim import claim, refuse_case_twin, refuse_claimed
 from ._write.journal import Leftover, find_leftovers, journal_directory
 from ._write.publish import ClaimMode, Publisher, new_id, now_rfc3339, progress_of
 from .errors import (
+    ConflictError,
     FormatError,
     InvalidNameError,
     ObjectMissingError,
     RecordingExistsError,
+    ReplaypackError,
     UsageError,
     WithheldError,
 )
@@ -220,6 +222,7 @@ class Archive:
         redact: RedactionPolicy | Literal["default"] | None = "default",
         secrets: Iterable[str | bytes] = (),
         secrets_from_env: bool | Iterable[str] = False,
+        _derived: Mapping[str, Any] | None = None,
     ) -> Recorder:
         """Claim ``name`` and return a `Recorder` for it.
 
@@ -292,6 +295,8 @@ class Archive:
         template = self._template(
             plain_metadata, recorded_by, MatchPolicy.of(match), base_manifest, redaction, bool(known)
         )
+        if _derived is not None:  # made of another recording, which these members of the content name
+            template = msgspec.structs.replace(template, **_derived)
         writer = new_id(8)
         seed = self._seed(base, base_manifest, name)
         base_packs = Index(base_manifest, PackReader(self.storage), Cache(0)).packs if base_manifest else []
@@ -321,8 +326,10 @@ class Archive:
         reused = {external.pack.digest: external.pack for external in seed.external}
         try:
             publisher.previous = claim(publisher, newest, list(reused.values())).digest
-        except BaseException:
-            recorder._abandon()
+        except BaseException as error:
+            # The claim may be there although the store said that it failed. Where it cannot be withdrawn the journal
+            # stays: one without an owner says that nobody records, and the name is free for the next recorder.
+            recorder._abandon(keep_journal=not isinstance(error, ConflictError) and not _withdrawn(publisher))
             raise
         return recorder
 
@@ -393,13 +400,14 @@ class Archive:
         level: Level = "full",
         revisions: bool = True,
         progress: Report | None = None,
+        state: str | os.PathLike[str] | None = None,
     ) -> Iterator[Fault]:
         """Yield every fault of the recordings named, of all by default (see `replaypack.audit.verify_archive`)."""
         from .audit import verify_archive
 
         if isinstance(names, str):
             names = [names]
-        return verify_archive(self, names, level=level, revisions=revisions, progress=progress)
+        return verify_archive(self, names, level=level, revisions=revisions, progress=progress, state=state)
 
     def copy_to(
         self,
@@ -438,6 +446,17 @@ class Archive:
             raise self.manifests.not_found(name)
         for key in sorted(own, key=lambda key: (key.endswith("/" + LATEST), key)):
             self.storage.delete(key)
+
+
+def _withdrawn(publisher: Publisher) -> bool:
+    """Take back a claim that may have been made; whether none is there now."""
+    try:
+        publisher.withdraw()
+    except ObjectMissingError:
+        return True
+    except ReplaypackError:
+        return False
+    return True
 
 
 def _policy(

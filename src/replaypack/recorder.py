@@ -32,11 +32,12 @@ from .errors import (
     UsageError,
 )
 from .format.journal import JOURNAL_VERSION, JournalHead, encode_record
-from .format.manifest import Manifest, error_note, match_policy
+from .format.manifest import Manifest, check_metadata, error_note, match_policy
 from .format.merkle import leaf_hash
 from .format.recipe import encode_ops
 from .format.record_frame import Entry, stored_row
 from .format.row import Row, discriminator, encode_row
+from .format.summary import Summary
 from .format.table import INLINE_SPACE, BlobEntry, pack_blob, pack_key
 from .policies.matching import MatchPolicy
 from .policies.redaction import VALUES_ONLY, Redactor
@@ -84,6 +85,7 @@ class Recorder:
         self._tree = progress.tree
         self._counts = progress.counts
         self._inlines = progress.inlines
+        self._summary: Summary | None = Summary()
         self._sync_records = sync == "record"
         self._stream = LiteralStream(seed.end)
         self._splitter = Splitter(self._stream)
@@ -323,27 +325,26 @@ class Recorder:
         recipes = b""
         for pieces in p.recipes:
             recipes += encode_ops(splitter.recipe(pieces))
-        row = encode_row(
-            Row(
-                seq,
-                p.kind,
-                p.name,
-                p.key,
-                p.scheme,
-                scope,
-                p.request,
-                p.identity,
-                start,
-                duration,
-                p.status,
-                p.flags,
-                p.attributes,
-                salt,
-                p.response.size,
-                p.response.encoding,
-                p.response.digest,
-            )
+        fields = Row(
+            seq,
+            p.kind,
+            p.name,
+            p.key,
+            p.scheme,
+            scope,
+            p.request,
+            p.identity,
+            start,
+            duration,
+            p.status,
+            p.flags,
+            p.attributes,
+            salt,
+            p.response.size,
+            p.response.encoding,
+            p.response.digest,
         )
+        row = encode_row(fields)
         entry = Entry(stored_row(row, p.inline), recipes, p.inline)
         try:
             self._journal.append(encode_record(entry, self._stream.take_fresh(), starts_frame=starts_frame))
@@ -361,6 +362,8 @@ class Recorder:
             splitter.inlines.note(INLINE_SPACE + self._inlines, p.inline)
             self._inlines += len(p.inline)
         self._tree.add(leaf)
+        if self._summary is not None:
+            self._summary.add(fields)
         self._counts[p.kind] = self._counts.get(p.kind, 0) + 1
         for blob, role in p.listed:
             self._blobs.append(pack_blob(BlobEntry(blob[:16], seq, role)))
@@ -404,7 +407,7 @@ class Recorder:
             self._lock.release()
 
     def _progress(self) -> Progress:
-        return Progress(self._tree, self._counts, self._stream.end, self._inlines)
+        return Progress(self._tree, self._counts, self._stream.end, self._inlines, self._summary)
 
     def _new_journal(self, external: Iterable[External] = (), *, named: bool = True) -> JournalFile:
         p = self._publisher
@@ -496,7 +499,8 @@ class Recorder:
             publisher.template = msgspec.structs.replace(publisher.template, metadata=metadata)
             before = self._tree.count
             staying = publisher.rewind(back.base, back.packs)
-            self._tree, self._counts, literals, self._inlines = progress_of(back.base)
+            self._tree, self._counts, literals, self._inlines, _ = progress_of(back.base)
+            self._summary = None  # of what is published already it is not known any more
             first = self._tree.count
             self._stream = LiteralStream(literals)
             self._splitter = Splitter(self._stream)
@@ -574,6 +578,14 @@ class Recorder:
             raise
         return self._manifest
 
+    def _note_metadata(self, more: Mapping[str, Any]) -> None:
+        """Add to the metadata that the sealed recording will have. Raises `CanonicalizationError`."""
+        with self._lock:
+            self._check_open()
+            metadata = {**self._publisher.template.metadata, **more}
+            check_metadata(metadata)
+            self._publisher.template = msgspec.structs.replace(self._publisher.template, metadata=metadata)
+
     def close(self) -> None:
         """Stop without sealing: the journal stays, and `recover` or a later recorder finishes the recording."""
         with self._lock:
@@ -598,11 +610,11 @@ class Recorder:
             path.unlink(missing_ok=True)
         self._publisher.withdraw()
 
-    def _abandon(self) -> None:
-        """Stop a recorder that never got its claim."""
+    def _abandon(self, *, keep_journal: bool = False) -> None:
+        """Stop a recorder that never got its claim, or does not know whether it did."""
         self._closed = True
         self._worker.stop()
-        self._journal.close(delete=True)
+        self._journal.close(delete=not keep_journal)
 
     def __enter__(self) -> Self:
         return self

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 import time as _time
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Generator, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from types import TracebackType
@@ -585,7 +585,7 @@ class Recording:
             return self._index.purged[seq][0]
         return leaf_hash(self.record(seq).row_bytes)
 
-    def leaves(self, first: int = 0) -> Iterator[bytes]:
+    def leaves(self, first: int = 0) -> Generator[bytes]:
         """Yield the Merkle leaves of all records from number ``first`` on, purged ones too, in order."""
         position = first
         while True:

@@ -28,6 +28,7 @@ from .format.merkle import leaf_hash
 from .format.names import open_key, revision_key, sibling_name
 from .format.record_frame import MAX_FRAME_RECORDS, Entry, encode_frame
 from .format.row import discriminator, parse_stored_row
+from .format.summary import Summary
 from .format.table import BlobEntry, Location, pack_blob, pack_key
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def recover_leftover(archive: Archive, leftover: Leftover, *, keep_journals: boo
         publisher.restore(claim)
         _drop(leftover, keep_journals)
         return Recovered(head.name, claim.content.records, 0, journal, None)
-    name, revision = rebuilt.commit(sibling=claim is not None and not claimed)
+    name, revision = rebuilt.commit(sibling=_overtaken(archive, head) if claim is None else not claimed)
     check = archive.open(name, revision)
     if len(check) != rebuilt.tree.count:  # pragma: no cover - the store lost what it confirmed
         raise JournalError(f"the store shows {len(check)} records of {name!r}, not {rebuilt.tree.count}")
@@ -206,6 +207,12 @@ def _already_committed(archive: Archive, leftover: Leftover) -> Manifest | None:
     return None
 
 
+def _overtaken(archive: Archive, head: JournalHead) -> bool:
+    """Whether there are later revisions than the one that was claimed, which is gone: a collector took it."""
+    newest = archive.manifests.newest(head.name, fresh=True)
+    return newest is not None and newest.storage.revision > head.revision
+
+
 def _has_records(leftover: Leftover) -> bool:
     return any(next(entries, None) is not None for _, entries in leftover.records())
 
@@ -248,7 +255,8 @@ class _Rebuilt:
 
     def __init__(self, publisher: Publisher, base: Manifest | None) -> None:
         self.publisher = publisher
-        self.tree, self.counts, literals, self._inlines = progress_of(base)
+        self.tree, self.counts, literals, self._inlines, _ = progress_of(base)
+        self._summary = Summary()
         #: Records that came from journals.
         self.added = 0
         self.stream = LiteralStream(literals)
@@ -282,6 +290,7 @@ class _Rebuilt:
             raise FormatError("the records of a frame are more than one may hold", where=where)
         self._inlines += len(record.entry.inline or b"")
         self.tree.add(leaf_hash(data))
+        self._summary.add(row)
         self.added += 1
         self.counts[row.kind] = self.counts.get(row.kind, 0) + 1
         if row.response_size >= 4096:
@@ -318,7 +327,7 @@ class _Rebuilt:
         publisher = self.publisher
         publisher.merge_all()
         note: dict[str, Any] = {"type": "Interrupted", "message": "the recorder died; recovered from its journal"}
-        progress = Progress(self.tree, self.counts, self.stream.end, self._inlines)
+        progress = Progress(self.tree, self.counts, self.stream.end, self._inlines, self._summary)
         if sibling:
             return publisher.commit_sibling("recover", "incomplete", progress, note), 1
         try:

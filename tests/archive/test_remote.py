@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import sys
 import threading
 import time
 import zipfile
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import replaypack
 from replaypack import Archive
+from replaypack.audit import gc, verify_archive
 from replaypack.errors import AccessDeniedError, PublishError, RecordingNotFoundError, StorageUnsupportedError
 from replaypack.recover import recover
 from tests.archive.support import calls, check
@@ -62,6 +66,26 @@ def test_the_whole_life_of_a_recording(bucket: Bucket) -> None:
         archive.open("runs/b")
     archive.delete("runs/a")
     assert list(archive.recordings()) == []
+
+
+def test_garbage_is_collected_by_the_clock_of_the_bucket(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = Archive("", storage=bucket.open())
+    kept = list(calls(10))
+    record(archive, "kept", kept)
+    record(archive, "gone", list(calls(10, seed=1)))
+    archive.delete("gone")
+    # This machine's clock is a month ahead, and says nothing.
+    now = time.time
+    monkeypatch.setattr(sys.modules["replaypack.audit.gc"], "time", SimpleNamespace(time=lambda: now() + 30 * 86_400))
+    before = {info.key for info in archive.storage.list("packs/")}
+    for _ in range(2):
+        done = gc(archive, apply=True, grace=timedelta(days=7))
+        assert done.waiting.objects == len(before) - 1
+        assert done.removed["packs"].objects == 0
+    done = gc(archive, apply=True, grace=timedelta())
+    assert done.removed["packs"].objects == len(before) - 1
+    assert list(verify_archive(archive)) == []
+    check(Archive("", storage=bucket.open()).open("kept"), kept)
 
 
 def test_a_cold_lookup_takes_three_gets(bucket: Bucket) -> None:

@@ -263,6 +263,34 @@ def test_a_damaged_recording_stays_as_it_is_and_the_others_are_compacted(archive
         assert len(facts(archive.open(name))) == 12
     packs(archive_path)[1].unlink()
     assert compact(archive, [NAME]).recordings[0].outcome == "failed"
+    for path in (archive_path / "recordings" / NAME).glob("*.json"):
+        path.write_bytes(b"{}")
+    result = {item.name: item.outcome for item in compact(archive).recordings}
+    assert result == {"a": "compact", NAME: "failed", "z": "compact"}
+
+
+def test_interrupted_it_leaves_nothing_visible_that_is_not_whole(tmp_path: Path) -> None:
+    archive = Archive(tmp_path)
+    for name in "abc":
+        shared_history(archive, name, 1, turns=3)
+    known = [facts(archive.open(name)) for name in "abc"]
+    reports = 0
+    for stop in (1, 8, 15, 19, 24):
+        reports = 0
+
+        def report(at: Any, stop: int = stop) -> None:
+            nonlocal reports
+            reports += 1
+            if reports == stop:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            compact(archive, again=True, progress=report)
+        assert [facts(archive.open(name)) for name in "abc"] == known
+        assert list(archive.verify(level="full")) == []
+    assert {item.outcome for item in compact(archive).recordings} <= {"compacted", "compact"}
+    assert [facts(archive.open(name)) for name in "abc"] == known
+    assert compact(archive).written == 0
 
 
 def test_another_writer_first(tmp_path: Path) -> None:

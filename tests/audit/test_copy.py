@@ -15,7 +15,7 @@ import pytest
 from benchmarks.workloads import agent
 
 from replaypack import Archive
-from replaypack.audit import copy, rekey
+from replaypack.audit import compact, copy, rekey
 from replaypack.errors import (
     ConflictError,
     FormatError,
@@ -215,7 +215,8 @@ def shared_history(secret: str, large: bytes) -> list[dict[str, Any]]:
     for turn in range(6):
         history.append({"role": "user", "content": f"question {turn} {secret} " + system[turn * 300 :][:2000]})
         answer = {"role": "assistant", "content": f"answer {turn} {secret} " + system[turn * 100 :][:1500]}
-        items.append({"kind": "model", "identity": {"messages": list(history), "image": large}, "response": answer})
+        image = large if turn in (1, 5) else None
+        items.append({"kind": "model", "identity": {"messages": list(history), "image": image}, "response": answer})
         history.append(answer)
         result = f"{secret} {turn}" + system * 2
         items.append({"kind": "tool", "identity": {"n": turn, "what": secret}, "response": result})
@@ -228,7 +229,7 @@ def shared_history(secret: str, large: bytes) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("policy", ["whole", "responses-only"])
 @pytest.mark.parametrize("flush", [False, True])
 def test_nothing_of_another_recording_arrives(base_has_it: bool, policy: str, flush: bool) -> None:
-    large = random.Random(1).randbytes(5 << 20)
+    large = random.Random(1).randbytes((4 << 20) + 5000)
     theirs = shared_history(CANARY, large[: len(large) // 2] + CANARY.encode() * 9 + large[len(large) // 2 :])
     ours = shared_history("nothing to see", large)
     first, second = ("theirs", "ours") if base_has_it else ("ours", "theirs")
@@ -261,6 +262,24 @@ def _copied(archive: Archive, names: str, **options: Any) -> Archive:
     target = memory()
     archive.copy_to(target, names, **options)
     return target
+
+
+def test_a_sibling_is_another_recording() -> None:
+    """Both have the same id, and literals of the same offsets."""
+    archive = memory()
+    common, history = list(calls(6)), shared_history("common", b"x" * 9000)
+    record(archive, "base", common)
+    # What went on of it elsewhere, brought here under another name.
+    elsewhere = _copied(archive, "base")
+    record(elsewhere, "base", shared_history(CANARY, b"x" * 9000), if_exists="append")
+    copy(elsewhere, archive, "base", to="sibling")
+    record(archive, "base", history, if_exists="append", base="sibling")
+    ours, theirs = archive.open("base"), archive.open("sibling")
+    assert ours.manifest.content.id == theirs.manifest.content.id
+    target = _copied(archive, "base")
+    assert CANARY.encode() not in everything(target)
+    check(target.open("base"), [*common, *history])
+    sound(target)
 
 
 def test_frames_that_no_table_names_stay_behind() -> None:
@@ -736,3 +755,44 @@ def test_a_manifest_with_roots_in_pages(monkeypatch: pytest.MonkeyPatch, expecte
 
 def source_moves_nothing(archive: Archive, target: Archive, names: str) -> bool:
     return archive.copy_to(target, names).packs == 0
+
+
+@pytest.mark.parametrize(
+    "order", [["ours", "theirs"], ["theirs", "ours"], ["theirs", "broken", "ours"], ["broken", "ours", "theirs"]]
+)
+@pytest.mark.parametrize("size", [1, 12])
+def test_nothing_of_another_recording_arrives_after_compaction(order: list[str], size: int) -> None:
+    archive = memory()
+    large = random.Random(1).randbytes(100_000 * size)
+    items = {
+        "ours": shared_history("nothing to see", large),
+        "theirs": shared_history(CANARY, large[:50_000] + CANARY.encode() * 5 + large[50_000:]),
+        "broken": [*shared_history(CANARY, large[:10]), {"kind": "tool", "identity": 1, "response": CANARY * 900}],
+    }
+    for name in order:
+        record(archive, name, items[name])
+    if "broken" in order:
+        # The last payload cannot be read: compaction gives it up half way.
+        recording = archive.open("broken")
+        [(_, frame)] = recording.index.literal_entries(
+            [(r.offset, r.length) for r in recording.record(len(recording) - 1).recipe("response")]
+        )
+        key = f"packs/{frame.pack.digest[:2]}/{frame.pack.digest}.rpk"
+        data = bytearray(archive.storage.get(key))
+        data[frame.at.offset + frame.at.length - 2] ^= 1
+        archive.storage.put(key, bytes(data))
+    results = {found.name: found.outcome for found in compact(archive, order, level=1).recordings}
+    assert results["ours"] == results["theirs"] == "compacted"
+    target = memory()
+    archive.copy_to(target, "ours")
+    found = everything(target)
+    assert CANARY.encode() not in found
+    assert b"theirs" not in found
+    check(target.open("ours"), items["ours"])
+    sound(target)
+    if "broken" not in order:
+        both = memory()
+        assert archive.copy_to(both).repacked == 0
+        assert packs(both) < packs(archive)
+        for name in order:
+            check(both.open(name), items[name])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -325,3 +326,21 @@ def test_recordings_of_every_shape(make: Make, fill_recorder: Callable[..., None
     assert sum(found.counts.values()) - found.counts["moved"] >= 120
     assert len(str(found)) > 100
     assert found.to_dict()["counts"] == found.counts
+
+
+def test_a_copy_without_requests(make: Make, tmp_path: Path) -> None:
+    old, new = make(calls(1, 2)), make([tool(1), {**tool(2), "identity": {"q": 3}}])
+    Archive(old.storage.url).copy_to(str(tmp_path / "copy"), responses_only=True)
+    found = diff(f"{tmp_path / 'copy'}#r", new)
+    assert pointers(found) == [["/request"]]
+    assert "is withheld" in str(found)
+
+
+def test_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    guide = Path(__file__).parent.parent.parent / "docs" / "comparing.md"
+    text = guide.read_text("utf-8")
+    monkeypatch.chdir(tmp_path)
+    [block] = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    exec(compile(block, guide.name, "exec", dont_inherit=True), {"__name__": "__main__"})
+    for target in re.findall(r"\]\(([^)#]+)\)", text):
+        assert (guide.parent / target).exists()

@@ -343,6 +343,27 @@ class TestLostClaims:
         assert (done.error, done.from_journal) == (None, 0)
         assert len(list(archive.recordings())) == 1
 
+    def test_a_journal_whose_revisions_were_collected(self, archive: Archive, store: ClockStorage) -> None:
+        """One of another machine, which died between its commit and the deletion of its journal."""
+        recorder = archive.recorder("a", flush_interval=None)
+        recorder.append(kind="tool", identity="x", response=1)
+        recorder.close()
+        journals = {path: path.read_bytes() for path in journal_directory(store).glob("*.rpj")}
+        list(recover(archive))
+        for _ in range(2):
+            record(archive, "a", if_exists="replace")
+        apply(archive, keep_last=1)
+        before = store.get(latest_key("a"))
+        assert not {revision_key("a", 1), revision_key("a", 2)} & store.under()
+        for path, data in journals.items():
+            path.write_bytes(data)
+        [done] = recover(archive)
+        assert done.error is None
+        assert done.name.startswith("a.")
+        assert store.get(latest_key("a")) == before
+        assert revision_key("a", 2) not in store.under()
+        sound(archive)
+
 
 class TestCaution:
     def test_a_manifest_that_cannot_be_read_stops_it(self, archive: Archive, store: ClockStorage) -> None:

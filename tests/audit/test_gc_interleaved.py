@@ -6,6 +6,7 @@ Whatever the work is, one `Work` here is all that it needs.
 from __future__ import annotations
 
 import contextlib
+import secrets
 import warnings
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -15,8 +16,8 @@ from typing import NamedTuple
 import pytest
 
 from replaypack import Archive
-from replaypack.audit import gc, rekey, verify_archive
-from replaypack.errors import ReplaypackError, StorageUnavailableError
+from replaypack.audit import compact, copy, gc, purge, rekey, verify_archive
+from replaypack.errors import PublishError, ReplaypackError, StorageUnavailableError
 from replaypack.recover import recover
 from replaypack.storage import Storage
 from tests.support.between import Between
@@ -37,6 +38,13 @@ class Ledger:
         self.names.setdefault(name, []).append(response)
 
     def check(self, store: Storage) -> None:
+        """All of it can be read, and the archive is sound."""
+        self.read(store)
+        archive = Archive("memory://", storage=store)
+        # A commit whose last step was cut off is one all the same.
+        assert [fault for fault in verify_archive(archive) if not fault.code.startswith("latest.")] == []
+
+    def read(self, store: Storage) -> None:
         archive = Archive("memory://", storage=store)
         for name, expected in self.names.items():
             with archive.open(name, fresh=True) as recording:
@@ -44,8 +52,6 @@ class Ledger:
                 assert [record.response for record in records] == expected
                 for record in records:
                     assert record.request is not None
-        # A commit whose last step was cut off is one all the same.
-        assert [fault for fault in verify_archive(archive) if not fault.code.startswith("latest.")] == []
 
 
 class Work(NamedTuple):
@@ -137,6 +143,65 @@ def rekeys_to(archive: Archive, ledger: Ledger) -> None:
     ledger.names["other"] = ledger.names["base"]
 
 
+def half_compacted(archive: Archive, ledger: Ledger) -> None:
+    with_base(archive, ledger)
+    record(archive, ledger, "second", ["s1", LARGE], base="base")
+    dies(archive, "recordings/base/00000003.json", lambda dying: compact(dying, level=3))
+
+
+def compacts(archive: Archive, ledger: Ledger) -> None:
+    done = compact(archive, ["base", "second"], level=3)
+    for item in done.recordings:
+        if item.error is not None:
+            raise item.error
+
+
+def half_purged(archive: Archive, ledger: Ledger) -> None:
+    record(archive, ledger, "purged", ["p1" * 3000, "p2" * 3000, LARGE])
+    with_base(archive, ledger)
+    dies(archive, "recordings/purged/00000003.json", purges_one)
+
+
+def purges_one(archive: Archive) -> None:
+    purge(archive, "purged", [1], "a test", keep_shared=True)
+
+
+def purges(archive: Archive, ledger: Ledger) -> None:
+    # What is acknowledged from the first step on is that it may go.
+    ledger.names["purged"] = ["p1" * 3000, LARGE]
+    purges_one(archive)
+
+
+def several_revisions(archive: Archive, ledger: Ledger) -> None:
+    with_base(archive, Ledger())
+    record(archive, ledger, "base", ["b3", LARGE], if_exists="replace")
+
+
+def verifies(archive: Archive, ledger: Ledger) -> None:
+    assert list(verify_archive(archive)) == []
+
+
+_source = ClockStorage()
+
+
+def half_copied(archive: Archive, ledger: Ledger) -> None:
+    """Of two recordings that share packs one is copied: some of its packs as they are, others packed anew."""
+    if not _source.under():
+        other = archive_of(_source)
+        record(other, Ledger(), "secret", [secrets.token_hex(3000)])
+        record(other, Ledger(), "copied", ["c1", LARGE, "c3"], base="secret")
+        record(other, Ledger(), "plain", ["d1", secrets.token_bytes(20_000)])
+    with_base(archive, ledger)
+    for name in ("copied", "plain"):
+        dies(archive, f"recordings/{name}/00000001.json", lambda dying: copy(archive_of(_source), dying, name))  # noqa: B023
+
+
+def copies(archive: Archive, ledger: Ledger) -> None:
+    copy(archive_of(_source), archive, ["copied", "plain"], jobs=1)
+    for name in ("copied", "plain"):
+        ledger.names[name] = [record.response for record in archive_of(_source).open(name).records()]
+
+
 WORKS = {
     "record": Work(with_base, lambda a, ledger: record(a, ledger, "new", [1, LARGE, 3]), recovers),
     "record on a base": Work(with_base, lambda a, ledger: record(a, ledger, "new", [1, LARGE], base="base"), recovers),
@@ -146,6 +211,10 @@ WORKS = {
     "recover": Work(killed_recorder, recovers, recovers),
     "rekey": Work(half_rekeyed, rekeys, rekeys),
     "rekey to another": Work(half_rekeyed_to, rekeys_to, rekeys_to),
+    "compact": Work(half_compacted, compacts, compacts),
+    "copy": Work(half_copied, copies, copies),
+    "purge": Work(half_purged, purges, purges),
+    "verify": Work(several_revisions, verifies, verifies),
 }
 
 
@@ -208,7 +277,7 @@ def test_gc_between_any_two_operations(name: str, tmp_path: Path) -> None:
         store, ledger = prepared.copy()
         between = Between(store, number, collects(store))
         work.run(archive_of(between), ledger)
-        ledger.check(store)
+        ledger.read(store)
         collects(store)()
         store.now += 8 * DAY
         collects(store)()
@@ -227,7 +296,7 @@ def test_any_work_between_two_operations_of_gc(name: str, tmp_path: Path) -> Non
         gc(archive_of(between), apply=True, grace=WEEK, keep_last=1)
         if not between.reached:
             break
-        ledger.check(store)
+        ledger.read(store)
         store.now += 8 * DAY
         collects(store)()
         ledger.check(store)
@@ -300,3 +369,82 @@ def test_the_base_goes_while_it_is_reused(tmp_path: Path) -> None:
             store.now += 8 * DAY
             collects(store)()
         ledger.check(store)
+
+
+def month_of_gc(store: ClockStorage) -> None:
+    for _ in range(4):
+        collects(store)()
+        store.now += 8 * DAY
+
+
+@pytest.mark.parametrize("paged", [False, True])
+@pytest.mark.parametrize("mode", ["error", "append"])
+def test_a_recorder_on_a_base_that_does_not_flush_for_long(
+    mode: str, paged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its claim names what it reuses."""
+    if paged:
+        monkeypatch.setattr("replaypack._write.publish._MAX_INLINE_PACKS", 0)
+    store, ledger = ClockStorage(), Ledger()
+    archive = archive_of(store)
+    record(archive, Ledger(), "base", ["b1", "b2"])
+    if mode == "append":
+        record(archive, ledger, "new", [1, 2])
+    with archive.recorder("new", if_exists=mode, base="base", flush_interval=None) as recorder:  # type: ignore[arg-type]
+        archive.delete("base")
+        month_of_gc(store)
+        recorder.append(kind="tool", identity={"of": "new", "n": 2, "text": OTHER.decode()}, response=3)
+        ledger.note("new", 3)
+        ledger_before = Ledger()
+        ledger_before.check(store)
+    ledger.check(store)
+    month_of_gc(store)
+    ledger.check(store)
+
+
+def test_a_base_that_goes_before_the_claim_is_noticed(tmp_path: Path) -> None:
+    """With no grace at all: then nothing is claimed."""
+    prepared = Prepared(WORKS["record on a base"], tmp_path)
+    noticed = 0
+    for number in steps():
+        store, _ = prepared.copy()
+        archive = archive_of(store)
+
+        def removes() -> None:
+            archive_of(store).delete("base")  # noqa: B023
+            gc(archive_of(store), apply=True, grace=timedelta())  # noqa: B023
+
+        between = Between(store, number, removes)
+        try:
+            recorder = archive_of(between).recorder("new", base="base", flush_interval=None)
+        except ReplaypackError:
+            noticed += 1
+            assert "new" not in archive.recordings()
+            archive.recorder("new").discard()  # the name is free
+        else:
+            recorder.close()
+        if not between.reached:
+            break
+        assert list(verify_archive(archive)) == [] or not list(archive.recordings())
+    assert noticed > 3
+
+
+def test_packs_that_waited_too_long_for_their_manifest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recorder that does not flush for longer than the grace loses packs; it notices, and its journal has all."""
+    monkeypatch.setattr("replaypack._write.worker.PACK_TARGET", 2000)
+    monkeypatch.setattr("replaypack._write.publish._UPLOADED_LONG_AGO", -1)
+    store, ledger = ClockStorage(), Ledger()
+    archive = archive_of(store)
+    recorder = archive.recorder("new", flush_interval=None)
+    for number in range(300):
+        response = f"{number} " * 200 + secrets.token_hex(400)
+        recorder.append(kind="tool", identity=[number], response=response)
+        ledger.note("new", response)
+    recorder._worker.drain()  # a pack is up, and nothing names it
+    assert store.under("packs/")
+    month_of_gc(store)
+    with pytest.raises(PublishError, match="collected"):
+        recorder.seal()
+    recorder.close()
+    recovers(archive, ledger)
+    ledger.check(store)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import replaypack
-from replaypack.audit import Progress, check_payload, check_proof, prove
+from replaypack.audit import Progress, check_payload, check_proof, prove, purge
 from replaypack.errors import FormatError, ProofError, UsageError
 
 from .support import NAME, revise
@@ -51,6 +51,23 @@ def test_appended_and_live_recordings(tmp_path: Path) -> None:
         first = archive.open("r", 2)
         with pytest.raises(ProofError):
             check_proof(prove(first, 0), recording.content_digest)
+
+
+def test_purged_records_are_proven_by_their_leaf(tmp_path: Path) -> None:
+    archive = replaypack.Archive(tmp_path)
+    with archive.recorder("r") as recorder:
+        for number in range(7):
+            recorder.append(kind="tool", identity=number, response=number)
+    before = [prove(archive.open("r"), seq) for seq in range(7)]
+    purge(archive, "r", [2, 3], reason="a test")
+    with archive.open("r") as recording:
+        for seq in range(7):
+            found = check_proof(prove(recording, seq, payloads=True), recording.content_digest)
+            assert found.leaf == check_proof(before[seq], recording.content_digest).leaf
+            assert (found.row is None) is (seq in (2, 3))
+            assert bool(found.payloads) is (seq not in (2, 3))
+    with pytest.raises(ProofError, match="purged"):
+        check_payload(check_proof(prove(archive.open("r"), 2), archive.open("r").content_digest), "request", b"")
 
 
 def test_records_that_are_not_there(sound_archive: Path) -> None:

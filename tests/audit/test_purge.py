@@ -5,12 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from replaypack import Archive, ReplayMismatch
-from replaypack.audit import purge, verify_archive
-from replaypack.errors import PurgedError, RecordingExistsError, UsageError
+from replaypack._write import publish
+from replaypack.audit import compact, copy, diff, prove, purge, rekey, stats, verify_archive
+from replaypack.errors import (
+    AccessDeniedError,
+    PurgedError,
+    ReadOnlyStorageError,
+    RecordingExistsError,
+    StorageUnavailableError,
+    StorageUnsupportedError,
+    UsageError,
+)
+from replaypack.format.digests import digest
 from replaypack.format.frame import decompress
 from replaypack.format.names import pack_key_of
 from replaypack.format.pack import parse_pack
@@ -126,7 +137,7 @@ def test_every_byte_is_gone(archive: Archive, flush: bool) -> None:
         seq: row for seq, row in rows.items() if seq not in (3, 4, 5)
     }
     sound(archive)
-    assert len(list(archive.revisions("r"))) == 1
+    assert [(m.storage.cause, m.records) for m in archive.revisions("r")] == [("claim", 0), ("purge", 10)]
     with pytest.raises(PurgedError):
         after.lookup("tool", SEARCH, nth=3)
     assert after.lookup("tool", SEARCH, nth=4).response == "answer 0"  # type: ignore[union-attr]
@@ -285,6 +296,182 @@ def test_refused(archive: Archive) -> None:
         purge(archive, "r", [3], "asked to")
 
 
+def test_a_store_that_keeps_what_is_deleted(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(archive)
+    monkeypatch.setattr(archive.storage, "keeps_deleted", lambda: "it keeps versions")
+    with pytest.raises(StorageUnsupportedError, match="cannot forget: it keeps versions"):
+        purge(archive, "r", [3], "asked to", unchecked_bucket=True)
+
+    def denied() -> None:
+        raise AccessDeniedError("not permitted")
+
+    monkeypatch.setattr(archive.storage, "keeps_deleted", denied)
+    with pytest.raises(AccessDeniedError, match="it cannot be told"):
+        purge(archive, "r", [3], "asked to")
+    purge(archive, "r", [3], "asked to", unchecked_bucket=True)
+    assert archive.open("r").manifest.purged == 1
+    archive.storage.read_only = True
+    with pytest.raises(ReadOnlyStorageError):
+        purge(archive, "r", [4], "asked to")
+
+
+def test_a_pack_that_only_another_recording_names_any_more(archive: Archive) -> None:
+    canary, answer = "canary-in-a-request-8517 ", "canary-in-an-answer-8517 "
+    recorder = archive.recorder("r", **options())
+    conversation(recorder, 2, {0: answer})
+    recorder.append(kind="model", name="m", identity={"model": "m", "messages": ["x" * 9000, canary * 99]}, response=1)
+    recorder.append(kind="model", name="m", identity={"model": "m", "messages": ["y " * 9000]}, response=1)
+    recorder.flush()
+    with archive.recorder("next", base="r", **options()) as other:
+        other.append(kind="model", name="m", identity={"model": "m", "messages": ["y " * 9000, "more"]}, response=2)
+    for number in range(20):
+        recorder.append(kind="tool", identity=number, response=number)
+        recorder.flush()
+    recorder.seal()
+    named = {ref.digest for ref in archive.open("r").index.packs}
+    assert any(ref.digest not in named and ref.size for ref in archive.open("next").index.packs[:1])
+    wanted = [(r.request, r.response) for r in archive.open("next").records()]
+    purge(archive, "r", [0, 1, 2], "asked to")
+    assert found(archive.storage, canary, answer) == set()
+    assert [(r.request, r.response) for r in archive.open("next").records()] == wanted
+    sound(archive)
+
+
+def test_a_recording_made_of_it_by_rekeying(archive: Archive) -> None:
+    fill(archive)
+    rekey(archive, "r", match="uuids", to="rekeyed")
+    with pytest.raises(UsageError, match="3, 4, 5 of rekeyed"):
+        purge(archive, "r", [3, 4, 5], "asked to")
+    done = purge(archive, "r", [3, 4, 5], "asked to", keep_shared=True)
+    assert done.shared["rekeyed"] == [3, 4, 5]
+    sound(archive)
+    assert archive.open("rekeyed").record(3).response == CANARIES[1]
+    purge(archive, "rekeyed", [3, 4, 5], "asked to")
+    assert found(archive.storage) == set()
+    sound(archive)
+
+
+def test_a_revision_made_by_rekeying(archive: Archive) -> None:
+    """Rows are others then, and the packs of before are still named, for the literals in them."""
+    uuid = "123e4567-e89b-12d3-a456-426614174000"
+    fill(archive)
+    with archive.recorder("small", **options()) as recorder:
+        recorder.append(kind="tool", identity={"id": uuid, "n": "large " * 99}, response=1)
+        recorder.append(kind="tool", key=CANARIES[6], request=None, response=CANARIES[1], attributes={"a": CANARIES[4]})
+        recorder.append(kind="tool", identity={"id": uuid}, response=CANARIES[3])
+    for name in ("r", "small"):
+        before = archive.open(name).record(0).key
+        rekey(archive, name, match="uuids")
+        assert (archive.open(name).record(0).key != before) == (name == "small")
+    purge(archive, "small", [1, 2], "asked to")
+    purge(archive, "r", [3, 4, 5], "asked to")
+    assert found(archive.storage) == set()
+    sound(archive)
+
+
+def test_a_local_archive_and_its_journals(tmp_path: Path) -> None:
+    archive = Archive(tmp_path)
+    fill(archive, flush=True)
+    left = archive.recorder("r", if_exists="append", **options())
+    tools(left, 1)
+    journal = left._journal.path
+    kept = journal.read_bytes()
+    left.seal()
+    assert not journal.exists()
+    journal.write_bytes(kept)  # as where its recorder died right behind the commit
+    done = purge(archive, "r", [3, 4, 5], "asked to")
+    assert done.journals == [str(journal)]
+    assert not journal.exists()
+    assert found(archive.storage) == set()
+    for path in tmp_path.rglob("*"):
+        assert not path.is_file() or not any(canary.encode() in path.read_bytes() for canary in CANARIES)
+    sound(archive)
+
+
+def test_where_tables_need_pages(archive: Archive) -> None:
+    with archive.recorder("r", **options()) as recorder:
+        for number in range(2400):
+            recorder.append(kind="tool", name="f", identity=number, response=f"canary-{number}-8517")
+    summary = archive.open("r").manifest.storage.summary
+    assert summary is not None
+    assert any(digest(data)[:16].hex() == summary.digest for _, data in every_byte(archive.storage))
+    with mock.patch.object(publish, "INLINE_LIMIT", 100), mock.patch.object(publish, "_MAX_INLINE_PACKS", 0):
+        gone = [0, *range(1000, 1200), 2399]
+        purge(archive, "r", gone, "asked to")
+        assert archive.open("r").manifest.storage.segments[0].keys.page is not None
+        assert archive.open("r").manifest.storage.summary is None
+        assert not any(digest(data)[:16].hex() == summary.digest for _, data in every_byte(archive.storage))
+        sound(archive)
+        assert purge(archive, "r", gone, "asked to").rewritten == []
+        done = purge(archive, "r", [7], "asked to")
+        assert done.rewritten == ["r"]
+    assert found(archive.storage, *(f"canary-{number}-8517" for number in (*gone[:9], 2399, 7))) == set()
+    assert len(list(archive.open("r").records())) == 2400 - len(gone) - 1
+    sound(archive)
+
+
+def test_after_compaction(archive: Archive) -> None:
+    """Recordings share literals then, and what was before may lie there still."""
+    canary = "canary-in-a-turn-8517 "
+    fill(archive, flush=True)
+    with archive.recorder("one", **options()) as recorder:
+        conversation(recorder, 4, {2: canary})
+    with archive.recorder("two", base="one", **options()) as recorder:
+        conversation(recorder, 4, {2: canary})
+    compact(archive)
+    sound(archive)
+    wanted = [r.request for r in archive.open("two").records()]
+    purge(archive, "r", [3, 4, 5], "asked to")
+    assert found(archive.storage) == set()
+    done = purge(archive, "one", [2, 3], "asked to", keep_shared=True)
+    assert "two" in done.shared
+    assert [r.request for r in archive.open("two").records()] == wanted
+    sound(archive)
+    purge(archive, "two", [2, 3], "asked to", keep_shared=True)
+    assert found(archive.storage, canary) == set()
+    sound(archive)
+    compact(archive)
+    sound(archive)
+    assert [r.seq for r in archive.open("two").records()] == [0, 1]
+    assert archive.open("r").manifest.purged == 3
+
+
+def test_comparing(archive: Archive) -> None:
+    for name in ("r", "whole"):
+        fill(archive, name)
+    with archive.recorder("other", **options()) as recorder:
+        recorder.append(kind="tool", name="search", identity=SEARCH, response="another")
+    purge(archive, "r", [3, 4, 5], "asked to", keep_shared=True)
+    bare = Archive("", storage=MemoryStorage())
+    copy(archive, bare, ["r", "other"], responses_only=True)
+    found_ = diff(archive.open("whole"), archive.open("r"))
+    assert (found_.counts["removed"], found_.counts["added"], found_.counts["changed"]) == (3, 0, 0)
+    assert found_.counts["same"] == 7
+    assert diff(archive.open("r"), bare.open("r")).counts["same"]
+    changed = diff(archive.open("r"), bare.open("other"), kinds=["tool"])
+    assert changed.counts["changed"] + changed.counts["removed"] > 0
+    assert stats(archive.open("r")).records == 10
+    # A copy without requests is purged like any other.
+    purge(bare, "r", [7], "asked to", keep_shared=True)
+    assert (bare.open("r").manifest.purged, bare.open("r").withheld) == (4, {"request", "identity"})
+    assert bare.open("r").content_digest == archive.open("r").content_digest
+    sound(bare)
+
+
+def test_it_can_be_proved_and_copied(archive: Archive) -> None:
+    fill(archive)
+    whole = archive.open("r")
+    proofs = [prove(whole, seq) for seq in (3, 7)]
+    purge(archive, "r", [3, 4, 5], "asked to")
+    assert [prove(archive.open("r"), 7)] == proofs[1:]
+    other = Archive("", storage=MemoryStorage())
+    copy(archive, other, ["r"])
+    assert other.open("r").content_digest == whole.content_digest
+    assert [r.seq for r in other.open("r").records()] == [0, 1, 2, 6, 7, 8, 9]
+    assert found(other.storage) == set()
+    sound(other)
+
+
 # Interruption
 
 
@@ -295,8 +482,9 @@ class Stop(BaseException):
 class Dying(MemoryStorage):
     """Dies with operation number ``at``, before it is done or right after."""
 
-    def __init__(self, objects: dict[str, bytes], at: int, *, after: bool) -> None:
+    def __init__(self, objects: dict[str, bytes], at: int, failure: type[BaseException], *, after: bool) -> None:
         super().__init__()
+        self._failure = failure
         for key, data in objects.items():
             MemoryStorage.put(self, key, data)
         self.count, self._at_, self._after = 0, at, after
@@ -306,7 +494,7 @@ class Dying(MemoryStorage):
         if self.count == self._at_:
             if self._after:
                 work()
-            raise Stop
+            raise self._failure("the store is gone")
         return work()
 
     def put_new(self, key: str, data: bytes, **options: Any) -> None:
@@ -319,8 +507,8 @@ class Dying(MemoryStorage):
         self._step(lambda: super(Dying, self).delete(key))
 
 
-@pytest.mark.parametrize("after", [False, True])
-def test_interrupted_anywhere(archive: Archive, after: bool) -> None:
+@pytest.mark.parametrize(("after", "failure"), [(False, Stop), (True, StorageUnavailableError)])
+def test_interrupted_anywhere(archive: Archive, after: bool, failure: type[BaseException]) -> None:
     canary = "canary-in-a-turn-8517 "
     media = CANARIES[-1].encode() + bytes(range(256)) * (17 << 10)
     with archive.recorder("r", **options()) as recorder:
@@ -336,11 +524,11 @@ def test_interrupted_anywhere(archive: Archive, after: bool) -> None:
     tried = 0
     while True:
         tried += 1
-        storage = Dying(objects, tried, after=after)
+        storage = Dying(objects, tried, failure, after=after)
         dying = Archive("", storage=storage)
         try:
             purge(dying, "r", gone, "asked to", keep_shared=True)
-        except Stop:
+        except failure:
             pass
         else:
             break

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,8 +13,9 @@ import pytest
 
 import replaypack
 from replaypack import Archive
-from replaypack.audit import LEVELS, Fault, Progress, verify_archive, verify_recording
+from replaypack.audit import LEVELS, Fault, Progress, _literals, verify_archive, verify_recording
 from replaypack.errors import ObjectMissingError, RecordingNotFoundError, StorageUnavailableError, UsageError
+from replaypack.format.recipe import Range
 from replaypack.storage import KeyRange, LocalStorage
 
 from .conftest import fill
@@ -293,3 +296,27 @@ def test_where_there_is_no_archive_nothing_is_called_sound(tmp_path: Path) -> No
     archive = Archive(tmp_path / "empty")
     archive.delete("run")
     assert list(archive.verify()) == []
+
+
+def test_frames_that_ranges_jump_between_are_read_a_few_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = replaypack.Archive(tmp_path)
+    parts = [random.Random(seed).randbytes(1 << 20) for seed in range(4)]
+    with archive.recorder("r", redact=None) as recorder:
+        for part in parts:
+            recorder.append(kind="tool", identity=0, response=part)
+    monkeypatch.setattr(_literals, "_HELD", 3 << 20)
+    with archive.open("r", cache_bytes=0) as recording:
+        reader = _literals.LiteralReader(recording.index, 64 << 20)
+        begins = [recording.record(seq).recipe("response")[0].offset for seq in range(4)]
+        ranges = [Range(begins[at % 4] + at, 100, 0) for at in range(2000)]
+        read: list[int] = []
+        whole = recording.index.literal_frames
+        monkeypatch.setattr(recording.index, "literal_frames", lambda wanted: read.append(len(wanted)) or whole(wanted))
+        found = reader.parts(ranges)
+        assert [bytes(part) for part in found] == [parts[at % 4][at : at + 100] for at in range(2000)]
+        assert len(read) == 1
+        # A range over the border of two frames, and one in base64 over it.
+        edge = [Range(begins[1] - 6, 12, 0), Range(begins[1] - 6, 12, 1)]
+        text = parts[0][-6:] + parts[1][:6]
+        if begins[1] == begins[0] + (1 << 20):
+            assert b"".join(reader.parts(edge)) == text + base64.b64encode(text)

@@ -105,6 +105,11 @@ def test_sign_and_verify(url: str, tmp_path: Path) -> None:
     assert everything.code == 1
     assert [item["state"] for item in everything.json["signatures"]] == ["unsigned", "unsigned", "valid"]
 
+    alone = tmp_path / "alone.json"
+    assert run("sign", locator, "--key", str(other), "--detached").code == 2
+    assert run("sign", locator, "--key", str(other), "--detached", "--out", str(alone)).code == 0
+    assert run("verify", locator, "--key", f"{other}.pub").code == 1
+    assert run("verify", locator, "--key", f"{other}.pub", "--signature", str(alone)).code == 0
     (Path(url) / done.json["object"]).unlink()
     assert run("verify", locator, "--key", public).code == 1
     detached = run("verify", locator, "--key", public, "--signature", str(copy), "--json")

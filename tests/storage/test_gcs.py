@@ -180,3 +180,25 @@ def test_nothing_shown_holds_the_credentials(gcs_bucket: Bucket) -> None:
     assert caught.value.__cause__ is None
     assert caught.value.__context__ is None
     assert "canary" not in f"{caught.value} {caught.value!r} {storage!r}"
+
+
+def test_what_a_bucket_keeps(gcs_bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = gcs_bucket.open()
+    assert storage.keeps_deleted() is None
+    said: dict[str, Any] = {}
+
+    async def answer(fs: Any, bucket: str) -> dict[str, Any]:
+        return said
+
+    monkeypatch.setattr(type(storage), "_bucket", staticmethod(answer))
+    for now, why in [
+        ({"versioning": {"enabled": True}}, "keeps versions"),
+        ({"retentionPolicy": {"retentionPeriod": "60"}}, "retention policy"),
+        ({"softDeletePolicy": {"retentionDurationSeconds": "604800"}}, "for 604800 seconds"),
+    ]:
+        said.clear()
+        said.update(now)
+        assert why in storage.keeps_deleted()
+    said.clear()
+    said.update({"versioning": {"enabled": False}, "softDeletePolicy": {"retentionDurationSeconds": "0"}})
+    assert storage.keeps_deleted() is None

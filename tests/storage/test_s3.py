@@ -349,3 +349,23 @@ def test_threads_that_start_together_share_one_filesystem(s3_bucket: Bucket) -> 
         thread.join()
     assert len(seen) == 8
     assert len(set(seen)) == 1
+
+
+# -- what is kept of deleted objects -----------------------------------------------------------------
+
+
+def _versioning(bucket: Bucket, storage: Any, status: str) -> None:
+    said = {"Status": status}
+    storage._await(storage._fs()._call_s3, "put_bucket_versioning", Bucket=bucket.name, VersioningConfiguration=said)
+
+
+def test_what_a_bucket_keeps(s3_bucket: Bucket) -> None:
+    storage = s3_bucket.open()
+    assert storage.keeps_deleted() is None
+    _versioning(s3_bucket, storage, "Enabled")
+    assert "keeps versions" in storage.keeps_deleted()
+    _versioning(s3_bucket, storage, "Suspended")
+    assert "kept versions" in storage.keeps_deleted()
+    s3_bucket.proxy.inject(Fault.s3(403, "AccessDenied"))
+    with pytest.raises(AccessDeniedError):
+        storage.keeps_deleted()

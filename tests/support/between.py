@@ -70,3 +70,6 @@ class Between(Storage):
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         return self._step().list(prefix)
+
+    def keeps_deleted(self) -> str | None:
+        return self.under.keeps_deleted()

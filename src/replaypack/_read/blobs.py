@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
+
 from replaypack.errors import FormatError, WithheldError
 from replaypack.format.digests import digest
 from replaypack.format.recipe import Range, materialise, output_length
@@ -10,6 +12,8 @@ from replaypack.format.row import BlobRef, Row
 from .index import Found, Index
 
 __all__ = ["blob_ref", "is_withheld", "read_blob", "recipe_of"]
+
+_length = itemgetter(1)
 
 
 def blob_ref(row: Row, role: str) -> BlobRef | None:
@@ -68,6 +72,6 @@ def recipe_of(index: Index, found: Found, role: str) -> list[Range]:
     if len(recipes) != len(roles):
         raise FormatError(f"record {row.seq} has {len(recipes)} recipes for {len(roles)} blobs")
     ranges = recipes[roles.index(role)]
-    if sum(item.length for item in ranges) > 1 << 32:
+    if sum(map(_length, ranges)) > 1 << 32:
         raise FormatError(f"the recipe of record {row.seq} is larger than any blob")
     return ranges

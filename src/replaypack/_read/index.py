@@ -443,6 +443,9 @@ class Index:
         """The recipes of a record; what they take in memory counts for the cache."""
         if isinstance(frame, Frame):
             [frame] = self.read_frames([frame])
+        known = frame.resolved(number)
+        if known is not None:
+            return known
         before = frame.weight
         result = frame.recipes(number)
         if frame.weight != before and self.cache.get(frame.token) is frame:

@@ -22,6 +22,8 @@ def packs_of(manifest: Manifest, storage: Storage) -> dict[str, int | None]:
     """
     storage_section = manifest.storage
     found: dict[str, int | None] = {page.pack: None for page in storage_section.pack_pages}
+    if storage_section.summary is not None:
+        found[storage_section.summary.pack] = None
     for segment in storage_section.segments:
         for table in (segment.keys, segment.records, segment.literals, segment.blobs):
             if table.page is not None:

@@ -16,7 +16,16 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from replaypack.errors import ConflictError, ObjectExistsError, ObjectMissingError, ReplaypackWarning, StorageError
+from replaypack._read.packs import PackReader
+from replaypack._read.summary import summary_of
+from replaypack.errors import (
+    ConflictError,
+    FormatError,
+    ObjectExistsError,
+    ObjectMissingError,
+    ReplaypackWarning,
+    StorageError,
+)
 from replaypack.format.digests import short_digest
 from replaypack.format.frame import Compressor
 from replaypack.format.manifest import (
@@ -39,6 +48,7 @@ from replaypack.format.manifest import Storage as StorageSection
 from replaypack.format.merkle import MerkleTree
 from replaypack.format.names import latest_key, open_key, pack_key_of, revision_key, sibling_name
 from replaypack.format.pack import TRAILER_SIZE, FrameKind, Origin, PackBuilder
+from replaypack.format.summary import MAX_SUMMARY, Summary
 from replaypack.format.table import TABLES, Location
 from replaypack.storage import Storage
 
@@ -55,6 +65,8 @@ ClaimMode = Literal["create", "append", "replace"]
 MAX_LIVE = 16
 #: Of those, segments whose packs are not rewritten any more.
 MAX_LARGE = 4
+#: Records from which on a recording has a summary: fewer are compared by reading them.
+SUMMARISED = 2000
 #: Packs from this size (bytes) on are not rewritten while recording.
 KEEP = 1 << 20
 _NO_CACHE = "no-cache"
@@ -73,15 +85,19 @@ def now_rfc3339(nanoseconds: int | None = None) -> str:
 
 class Progress(NamedTuple):
     """How far a recording is: the Merkle tree of its records, their counts by kind, and the sizes (bytes) of the
-    two halves of its literal address space."""
+    two halves of its literal address space.
+
+    ``summary`` is of the records behind those that are continued; None where it is not known.
+    """
 
     tree: MerkleTree
     counts: dict[str, int]
     literals: int
     inlines: int
+    summary: Summary | None = None
 
     def copy(self) -> Progress:
-        """The same, independent of what is appended later."""
+        """The same, independent of what is appended later; without the summary, which a checkpoint has not."""
         return Progress(MerkleTree(self.tree.count, self.tree.edge), dict(self.counts), self.literals, self.inlines)
 
 
@@ -125,6 +141,7 @@ class Publisher:
         self.origin = Origin(bytes.fromhex(template.id), packs_by or writer, name)
         self.checkpoint = 0
         self.published = base.content.records if base is not None else 0
+        self._kept_summary = b""
         self.tombstones: list[Tombstone] = base.storage.tombstones if base is not None else []
         self._lost = False
         self.lives: list[Live] = _base_lives(base, base_packs) if base is not None else []
@@ -298,6 +315,7 @@ class Publisher:
             merkle_root=tree.root.hex(),
             error=error,
         )
+        summary = self._summary(progress) if state != "open" else None
         packs: list[PackRef] = []
         indexes: dict[str, int] = {}
         segments: list[Segment] = []
@@ -308,8 +326,10 @@ class Publisher:
                     indexes[pack.digest] = len(packs)
                     packs.append(pack)
                 mapping.append(indexes[pack.digest])
-            same = mapping == list(range(len(mapping)))
+            same = mapping == list(range(len(mapping))) and summary is None
             segments.append(msgspec.structs.replace(live.segment, packs=None if same else mapping))
+        if summary is not None:
+            packs.append(summary[1])
         pack_pages: list[PageRef] = []
         if len(packs) > _MAX_INLINE_PACKS:
             chunks = [packs[i : i + PACKS_PER_PAGE] for i in range(0, len(packs), PACKS_PER_PAGE)]
@@ -333,10 +353,43 @@ class Publisher:
             tombstones=self.tombstones,
             withheld=[],
             source=None,
+            summary=summary[0] if summary is not None else None,
         )
         return encode_manifest(content, storage)
 
+    def keep_summary(self, storage: Storage, manifest: Manifest) -> None:
+        """Keep the summary of a recording that is written anew with the same content, where it has one."""
+        if manifest.storage.summary is not None:
+            with suppress(FormatError, ObjectMissingError):
+                self._kept_summary = summary_of(manifest, PackReader(storage), read=0)
+
+    def _summary(self, progress: Progress) -> tuple[PageRef, PackRef] | None:
+        """Write the summary of a finished recording that is large enough to have one."""
+        own = progress.summary
+        if self.tombstones:
+            return None
+        if self._kept_summary:
+            pack, [page] = self._put_pages([self._kept_summary])
+            return page, pack
+        if own is None or progress.tree.count < SUMMARISED:
+            return None
+        before = b""
+        if self.base is not None and own.records < progress.tree.count:
+            try:
+                before = summary_of(self.base, PackReader(self.storage), read=SUMMARISED)
+            except (FormatError, ObjectMissingError):
+                return None  # what cannot be read is no reason not to seal
+        raw = before + own.encode()
+        if len(raw) > MAX_SUMMARY or (not before and own.records < progress.tree.count):
+            return None
+        pack, [page] = self._put_pages([raw])
+        return page, pack
+
     def pages(self, raws: Sequence[bytes]) -> list[PageRef]:
+        """Put pages that the manifest refers to directly in a pack of their own."""
+        return self._put_pages(raws)[1]
+
+    def _put_pages(self, raws: Sequence[bytes]) -> tuple[PackRef, list[PageRef]]:
         """Put pages that the manifest refers to directly in a pack of their own."""
         builder = PackBuilder(self.origin, self.compressor.noted)
         placed = []
@@ -347,7 +400,7 @@ class Publisher:
         pack = builder.finish()
         ref = pack_ref(pack)
         self.upload(ref, pack)
-        return [
+        return ref, [
             PageRef(pack=ref.digest, offset=at.offset, length=at.length, raw=raw, digest=short.hex())
             for at, raw, short in placed
         ]

@@ -16,7 +16,7 @@ from replaypack.storage import Storage
 __all__ = ["Reused", "read_marks", "renamed"]
 
 #: Bytes of reused packs that are held to upload them again.
-_HELD = 64 << 20
+_HELD = 32 << 20
 
 
 def read_marks(storage: Storage) -> Marks:

@@ -5,21 +5,25 @@ from __future__ import annotations
 from replaypack.format.proof import MAX_PROOF, Proof, check_payload, check_proof
 
 from ._faults import FAULTS, LEVELS, Fault, Level, Progress
+from ._state import Resumed
 from .catalog import Cataloged, write_catalog
 from .compact import Compacted, Compaction, compact
 from .copy import Copied, CopiedRecording, copy
 from .diff import Diff, assert_same, diff
 from .gc import Amount, Collected, Unreadable, gc
+from .migrate import Migration, migrate
 from .prove import prove
 from .purge import Purged, purge
 from .rekey import Rekeyed, rekey
 from .salvage import Lost, Salvage, SalvagedRecording, salvage
+from .sanitise import Removal, Sanitised, sanitise
 from .scan import Finding, scan
 from .sign import (
     SignatureObject,
     SignatureState,
     Signed,
     check_signature,
+    detached_signature,
     load_private_key,
     load_public_key,
     new_key,
@@ -53,6 +57,7 @@ __all__ = [
     "Progress",
     "Proof",
     "Rekeyed",
+    "Resumed",
     "copy",
     "Salvage",
     "SalvagedRecording",
@@ -62,6 +67,7 @@ __all__ = [
     "check_payload",
     "check_proof",
     "check_signature",
+    "detached_signature",
     "load_private_key",
     "load_public_key",
     "new_key",
@@ -70,13 +76,18 @@ __all__ = [
     "gc",
     "Purged",
     "purge",
+    "Migration",
     "compact",
+    "migrate",
     "rekey",
     "salvage",
+    "sanitise",
     "scan",
     "sign",
     "signatures",
     "RecordingStats",
+    "Removal",
+    "Sanitised",
     "assert_same",
     "diff",
     "stats",

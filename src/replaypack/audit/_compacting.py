@@ -190,6 +190,7 @@ class Job:
                 self.builder, publisher.origin, publisher.upload, publisher.upload_large, publisher.compressor, tier=0
             )
         )
+        publisher.keep_summary(self._tools.storage, self.newest)
         manifest = publisher.manifest(
             revision=self.newest.storage.revision + 1,
             cause="compact",

@@ -102,7 +102,7 @@ class Comparison:
     def _regions(self) -> tuple[list[_Region], bool]:
         """What has to be read of both, and whether anything is left out because it is the same."""
         old, new = self._sides
-        before, after = read_summary(old.index), read_summary(new.index)
+        before, after = (read_summary(side.manifest, side.index) for side in self._sides)
         if before is None or after is None:
             return [(0, len(old), 0, len(new))], False
         matched = align(*([(run.digest, run.records) for run in runs] for runs in (before, after)))

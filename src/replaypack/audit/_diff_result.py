@@ -77,6 +77,8 @@ class Diff:
         self.totals: tuple[Totals, Totals] = (_totals(old), _totals(new))
         #: Records whose rows were read, of both.
         self.read = 0
+        #: How many records of either were purged: they cannot be compared, and are left out.
+        self.purged = (old.manifest.purged, new.manifest.purged)
 
     def __bool__(self) -> bool:
         return any(count for what, count in self.counts.items() if what != "same")
@@ -118,6 +120,8 @@ class Diff:
         if self.repeats:
             yield f"{counted(self.repeats, 'changed record')} with nothing but differences of earlier ones"
         yield self.summary()
+        if any(self.purged):
+            yield f"records that were purged, and are not compared: {_both(*self.purged)}"
         yield self.statistics()
 
     def statistics(self) -> str:
@@ -143,6 +147,7 @@ class Diff:
             "same": self.same,
             "counts": self.counts,
             "repeats": self.repeats,
+            "purged": list(self.purged),
             "totals": [totals._asdict() for totals in self.totals],
             "truncated": self.truncated,
             "entries": [

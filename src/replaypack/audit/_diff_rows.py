@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from itertools import islice
 
 import msgspec
@@ -13,6 +13,7 @@ from blake3 import blake3
 from replaypack._read.index import Index
 from replaypack.errors import FormatError
 from replaypack.format.digests import digest
+from replaypack.format.record_frame import RecordFrame
 from replaypack.format.row import Row
 from replaypack.format.summary import outcome_bytes
 
@@ -23,7 +24,11 @@ _rows = msgspec.msgpack.Decoder(list[Row])
 
 
 def rows_between(index: Index, first: int, end: int) -> Iterator[Row]:
-    """Yield the rows ``first`` to ``end`` - 1, reading only the frames they lie in. Raises `FormatError`."""
+    """Yield the rows ``first`` to ``end`` - 1, but for purged ones, reading only the frames they lie in.
+
+    Raises `FormatError`.
+    """
+    purged = index.purged
     frames = (item for item in index.frames(first))
     expected = first
     while expected < end:
@@ -34,19 +39,28 @@ def rows_between(index: Index, first: int, end: int) -> Iterator[Row]:
             batch.append(item)
         if not batch:
             raise FormatError(f"the records end at {expected}, not at {end}", where="records")
-        for records in index.read_frames([frame for _, frame in batch]):
-            stored, inline = records.stored_rows()
-            whole = [row if blob is None else row + digest(blob) for row, blob in zip(stored, inline, strict=True)]
-            try:
-                parsed = _rows.decode(b"\xdd" + len(whole).to_bytes(4, "big") + b"".join(whole))
-            except (msgspec.MsgspecError, RecursionError, ValueError) as error:
-                raise FormatError(f"the rows of a frame do not parse: {error}", where=records.where) from None
-            for row in parsed:
-                if first <= row.seq < end:
-                    if row.seq != expected:
-                        raise FormatError(f"record {row.seq} stands where {expected} should", where=records.where)
-                    expected += 1
+        found = index.read_frames([frame for _, frame in batch])
+        for (entry, _), records in zip(batch, found, strict=True):
+            if not entry.first <= expected <= entry.first + records.count:
+                raise FormatError(f"record {expected} is not in its frame", where=records.where)
+            for number, row in _rows_of(records, entry.first, purged):
+                if row.seq != number:
+                    raise FormatError("a record frame is not in order", where=records.where)
+                if first <= number < end:
                     yield row
+            expected = entry.first + records.count
+
+
+def _rows_of(frame: RecordFrame, first: int, purged: Container[int]) -> Iterator[tuple[int, Row]]:
+    """The rows of a frame that begins with record ``first``, with their numbers."""
+    stored, inline = frame.stored_rows()
+    numbers = [number for number in range(frame.count) if first + number not in purged]
+    whole = [stored[n] if (blob := inline[n]) is None else stored[n] + digest(blob) for n in numbers]
+    try:
+        parsed = _rows.decode(b"\xdd" + len(whole).to_bytes(4, "big") + b"".join(whole))
+    except (msgspec.MsgspecError, RecursionError, ValueError) as error:
+        raise FormatError(f"the rows of a frame do not parse: {error}", where=frame.where) from None
+    yield from zip((first + number for number in numbers), parsed, strict=True)
 
 
 def is_timed(row: Row) -> bool:

@@ -1,8 +1,8 @@
 """Comparing two long streams of entries as multisets, in bounded memory.
 
-Both streams are summed up by a hash under a random key, in buckets. Equal sums mean equal multisets, and nobody
-who does not know the key can make unequal ones look equal. Where buckets differ, the streams are read again and
-only the entries of those buckets are held.
+Short streams are held and compared. Longer ones are summed up by a hash under a random key, in buckets. Equal sums mean
+equal multisets, and nobody who does not know the key can make unequal ones look equal. Where buckets differ, the
+streams are read again and only the entries of those buckets are held.
 """
 
 from __future__ import annotations
@@ -19,13 +19,16 @@ _BUCKETS = 1024
 _MASK = (1 << 128) - 1
 #: Entries held at a time when two streams differ.
 _HELD = 200_000
+#: Entries up to which a stream is held from the beginning.
+_FEW = 100_000
 
 
 class MultisetSum:
-    """The sum of one stream of entries."""
+    """The sum of one stream of entries, or the entries themselves while they are few (``held``)."""
 
     def __init__(self, key: bytes | None = None) -> None:
         self.key = key if key is not None else secrets.token_bytes(32)
+        self.held: list[bytes] | None = []
         self.sums = [0] * _BUCKETS
         self.count = 0
 
@@ -36,9 +39,23 @@ class MultisetSum:
 
     def add(self, entry: bytes) -> None:
         """Add one entry."""
+        self.count += 1
+        if self.held is not None:
+            self.held.append(entry)
+            if self.count > _FEW:
+                self.fold()
+        else:
+            self._add(entry)
+
+    def fold(self) -> None:
+        """Hold no entries any more."""
+        held, self.held = self.held, None
+        for entry in held or ():
+            self._add(entry)
+
+    def _add(self, entry: bytes) -> None:
         bucket, value = self.place(entry)
         self.sums[bucket] = (self.sums[bucket] + value) & _MASK
-        self.count += 1
 
 
 def differences(
@@ -48,6 +65,12 @@ def differences(
     read_right: Callable[[], Iterable[bytes]],
 ) -> Iterator[tuple[list[bytes], list[bytes]]]:
     """Yield (entries only on the left, entries only on the right), a group of buckets at a time; nothing if equal."""
+    if left.held is not None and right.held is not None:
+        if left.held != right.held and sorted(left.held) != sorted(right.held):
+            yield _only(Counter(left.held), Counter(right.held))
+        return
+    left.fold()
+    right.fold()
     bad = [number for number in range(_BUCKETS) if left.sums[number] != right.sums[number]]
     per_pass = max(1, _HELD * _BUCKETS // max(left.count, right.count, 1))
     for start in range(0, len(bad), per_pass):
@@ -55,4 +78,8 @@ def differences(
         sides: list[Counter[bytes]] = []
         for read in (read_left, read_right):
             sides.append(Counter(entry for entry in read() if left.place(entry)[0] in buckets))
-        yield sorted((sides[0] - sides[1]).elements()), sorted((sides[1] - sides[0]).elements())
+        yield _only(*sides)
+
+
+def _only(left: Counter[bytes], right: Counter[bytes]) -> tuple[list[bytes], list[bytes]]:
+    return sorted((left - right).elements()), sorted((right - left).elements())

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterator
+import contextlib
+import os
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from blake3 import blake3
 
@@ -16,20 +20,28 @@ from replaypack.format.pack import HEADER, TRAILER_SIZE, FrameInfo, FrameKind, T
 from replaypack.format.pack import parse_trailer as _parse_trailer
 from replaypack.storage import Storage
 
-from ._faults import Fault, fault
+from ._faults import Fault, Level, fault
+from ._state import State
 
 __all__ = ["PackChecker"]
 
 _TAIL = 64 << 10
 _CHUNK = 8 << 20
 _TOCS = 64
+_MOST_THREADS = 8
+#: Frames with more raw bytes are decompressed one at a time, whatever the number of threads.
+_LARGE = 8 << 20
 
 
 class PackChecker:
     """Checks packs, each once, and remembers which of them, and which frames, cannot be used."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, state: State | None = None) -> None:
         self._storage = storage
+        self._state = state if state is not None else State(None, "")
+        # Several threads check packs: the tables of contents are shared, and one at a time holds a large frame.
+        self._lock = threading.Lock()
+        self._large = threading.Lock()
         self._tocs: OrderedDict[str, dict[int, FrameInfo]] = OrderedDict()
         self._seen: dict[str, int] = {}
         #: Packs that are missing or not of their size.
@@ -38,6 +50,43 @@ class PackChecker:
         self.untold: set[str] = set()
         #: Frames that were reported, by pack and byte offset.
         self.bad_frames: set[tuple[str, int]] = set()
+
+    def check_all(
+        self, refs: Sequence[PackRef], *, frames: bool, progress: Callable[[int, int], None]
+    ) -> Iterator[Fault]:
+        """Yield what is wrong with the packs, in their order; as many are checked at a time as there are cores."""
+        wanted = list(dict.fromkeys(refs))
+
+        def check(ref: PackRef) -> list[Fault]:
+            fresh = frames and self._seen.get(ref.digest, 0) < 2
+            with self._lock:
+                known = fresh and self._state.has_pack(ref.digest, ref.size)
+            found = list(self.check(ref, frames=frames and not known))
+            if known:
+                self._seen[ref.digest] = 2
+            elif fresh and not found and ref.digest not in self.lost and ref.digest not in self.untold:
+                with self._lock:
+                    self._state.add_pack(ref.digest, ref.size)
+            return found
+
+        workers = min(_cores(), _MOST_THREADS)
+        if workers == 1 or len(wanted) < 2:
+            for number, ref in enumerate(wanted):
+                progress(number, len(wanted))
+                yield from check(ref)
+        else:
+            pool = ThreadPoolExecutor(workers, thread_name_prefix="replaypack-verify")
+            try:
+                ahead: deque[Future[list[Fault]]] = deque()
+                waiting = iter(wanted)
+                for number in range(len(wanted)):
+                    progress(number, len(wanted))
+                    while len(ahead) < 2 * workers and (ref_ := next(waiting, None)) is not None:
+                        ahead.append(pool.submit(check, ref_))
+                    yield from ahead.popleft().result()
+            finally:
+                pool.shutdown(cancel_futures=True)
+        progress(len(wanted), len(wanted))
 
     def check(self, ref: PackRef, *, frames: bool) -> Iterator[Fault]:
         """Yield what is wrong with one pack; with ``frames`` it is read from its first byte to its last."""
@@ -57,18 +106,24 @@ class PackChecker:
                 self.lost.add(ref.digest)
                 yield fault("pack.missing", pack_key_of(ref.digest), "the pack vanished while it was read")
 
+    def seen(self, digests: Iterable[str], level: Level) -> None:
+        """Take packs as checked at a level, and what is wrong with them as told."""
+        for digest in digests:
+            self._seen[digest] = max(self._seen.get(digest, 0), 1 if level == "structure" else 2)
+
     def missing(self, digest: str) -> bool:
         """Whether the pack was reported as missing or cut off."""
         return digest in self.lost
 
     def frame(self, ref: PackRef, offset: int) -> FrameInfo | None:
         """What the pack's table of contents says of the frame at ``offset``."""
-        frames = self._tocs.get(ref.digest)
+        with self._lock:
+            frames = self._tocs.get(ref.digest)
+            if frames is not None:
+                self._tocs.move_to_end(ref.digest)
         if frames is None:
             toc, _ = self._structure(ref)
-            frames = self._tocs.get(ref.digest, {}) if toc is not None else {}
-        else:
-            self._tocs.move_to_end(ref.digest)
+            frames = {frame.offset: frame for frame in toc.frames} if toc is not None else {}
         return frames.get(offset)
 
     def _structure(self, ref: PackRef) -> tuple[Toc | None, list[Fault]]:
@@ -108,9 +163,10 @@ class PackChecker:
         except FormatError as error:
             self.untold.add(ref.digest)
             return None, [*faults, fault("toc.corrupted", key, error.detail)]
-        self._tocs[ref.digest] = {frame.offset: frame for frame in toc.frames}
-        while len(self._tocs) > _TOCS:
-            self._tocs.popitem(last=False)
+        with self._lock:
+            self._tocs[ref.digest] = {frame.offset: frame for frame in toc.frames}
+            while len(self._tocs) > _TOCS:
+                self._tocs.popitem(last=False)
         return toc, faults
 
     def _frames(self, ref: PackRef, toc: Toc | None) -> Iterator[Fault]:
@@ -128,7 +184,9 @@ class PackChecker:
             while frame is not None and (
                 frame.offset + frame.length <= start + len(buffer) or frame.length > MAX_COMPRESSED
             ):
-                problem = _frame_problem(frame, bytes(buffer[frame.offset - start :][: frame.length]))
+                at = frame.offset - start
+                with self._large if frame.raw > _LARGE else contextlib.nullcontext():
+                    problem = _frame_problem(frame, memoryview(buffer)[at : at + frame.length])
                 if problem is not None:
                     found += 1
                     self.bad_frames.add((ref.digest, frame.offset))
@@ -143,7 +201,12 @@ class PackChecker:
             yield fault("pack.digest", key, "the pack's bytes do not match the digest that is its name")
 
 
-def _frame_problem(frame: FrameInfo, data: bytes) -> str | None:
+def _cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _frame_problem(frame: FrameInfo, data: memoryview) -> str | None:
     if frame.length > MAX_COMPRESSED:
         return f"{frame.length} bytes are more than a frame may have"
     try:

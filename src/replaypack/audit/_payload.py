@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -31,7 +32,7 @@ from replaypack.format.table import (
 )
 from replaypack.recording import Record, Recording
 
-__all__ = ["Payload", "Uses", "literal_rows"]
+__all__ = ["Payload", "Uses", "literal_rows", "same_blobs", "within"]
 
 #: Pieces of literals shorter than this (bytes) are not looked for in frames that no table explains, and more pieces
 #: than this are not looked for one by one: such a frame is then taken to hold them.
@@ -63,14 +64,18 @@ class Payload:
     def __init__(self, id: bytes, seqs: Collection[int], leaves: dict[int, bytes]) -> None:
         self.id = id
         self.seqs = frozenset(seqs)
-        #: Their Merkle leaves; a record of another leaf is another record.
+        self._ordered = sorted(seqs)
+        #: Their Merkle leaves, and their salts, which stay where a record is rekeyed.
         self.leaves = dict(leaves)
+        self._salts: dict[int, bytes] = {}
         #: By digest of a frame: which of its raw bytes.
         self.spans: dict[bytes, Intervals] = {}
         #: Record frames with rows of them.
         self.row_frames: set[bytes] = set()
+        #: Pages with digests that their rows went into.
+        self.pages: set[bytes] = set()
         #: Their keys (16 bytes), and digests (32) of their payloads with the record and role.
-        self.keys: dict[int, bytes] = {}
+        self.keys: set[bytes] = set()
         self.blobs: dict[bytes, tuple[int, str]] = {}
         self._sources: list[tuple[Recording, Intervals]] = []
         self._pieces: list[bytes] | None = None
@@ -79,8 +84,14 @@ class Payload:
         return bool(self.row_frames)
 
     def add(self, recording: Recording) -> None:
-        """Take in where a revision of the recording has them. Raises `FormatError`, `StorageError`."""
+        """Take in where a revision of the recording has them; the newest first.
+
+        Raises `FormatError`, `StorageError`.
+        """
         index = recording.index
+        summary = recording.manifest.storage.summary
+        if summary is not None:
+            self.pages.add(bytes.fromhex(summary.digest))
         literals = Intervals()
         wanted = sorted(seq for seq in self.seqs if seq < len(recording) and seq not in index.purged)
         position = 0
@@ -92,10 +103,10 @@ class Payload:
             while position < len(wanted) and (number := wanted[position] - entry.first) < entry.items:
                 row, data, inline = records.record(number)
                 position += 1
-                if self.leaves.setdefault(row.seq, leaf_hash(data)) != leaf_hash(data):
-                    continue
+                self.leaves.setdefault(row.seq, leaf_hash(data))
+                self._salts.setdefault(row.seq, row.salt)
                 self.row_frames.add(entry.digest)
-                self.keys[row.seq] = row.key[:16]
+                self.keys.add(row.key[:16])
                 self._note_blobs(row)
                 if inline:
                     at = start + sum(sizes[:number])
@@ -126,7 +137,7 @@ class Payload:
         for info in toc.frames:
             if info.origin is None or toc.origins[info.origin].recording != self.id or info.digest in self.spans:
                 continue
-            if info.kind == FrameKind.RECORD and any(info.first <= seq < info.first + info.count for seq in self.seqs):
+            if info.kind == FrameKind.RECORD and within(self._ordered, info.first, info.first + info.count):
                 self._explore_records(info, RecordFrame(read_frame(reader, pack, info)))
             elif info.kind == FrameKind.LITERAL:
                 self._explore_literals(info, read_frame(reader, pack, info))
@@ -136,7 +147,7 @@ class Payload:
         for number in range(records.count):
             row, inline = records.stored(number)
             seq = info.first + number
-            if seq in self.seqs and row and leaf_hash(records.record(number)[1]) == self.leaves.get(seq):
+            if seq in self.seqs and row and records.record(number)[0].salt == self._salts.get(seq):
                 self.row_frames.add(info.digest)
                 if inline:
                     self._span(info.digest, at, at + len(inline))
@@ -223,6 +234,10 @@ class Payload:
                     yield entry.first + number, at, end
                 at = end
 
+    def own_rows(self, recording: Recording) -> set[bytes]:
+        """Digests of record frames that another recording has as its own: its records are the very same."""
+        return {entry.digest for entry, _ in recording.index.frames() if entry.digest in self.row_frames}
+
     def taken(self, recording: Recording, uses: Uses) -> Iterator[tuple[bytes, int, int]]:
         """Yield (digest of a frame, start, end in its raw bytes) of what a recording takes."""
         for entry, _ in literal_rows(recording) if len(uses.taken) else ():
@@ -253,6 +268,11 @@ class Payload:
                 ):
                     found.add(seq)
         return sorted(found)
+
+
+def within(numbers: Sequence[int], first: int, end: int) -> Sequence[int]:
+    """Those of ascending ``numbers`` that are from ``first`` on and below ``end``."""
+    return numbers[bisect_left(numbers, first) : bisect_left(numbers, end)]
 
 
 def literal_rows(recording: Recording) -> Iterator[tuple[FrameEntry, Frame]]:

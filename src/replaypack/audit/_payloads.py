@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from bisect import bisect_right
 from collections.abc import Iterator
+from operator import itemgetter
 
 from blake3 import blake3
 
@@ -11,12 +13,15 @@ from replaypack._read.blobs import is_withheld, recipe_of
 from replaypack._read.index import Found, check_proportion
 from replaypack.errors import CanonicalizationError, FormatError, ObjectMissingError, ObjectTooShortError
 from replaypack.format.base64 import encode_base64
-from replaypack.format.recipe import UNPADDED, URLSAFE, output_length
+from replaypack.format.digests import digest
+from replaypack.format.recipe import UNPADDED, URLSAFE, Range, output_length
+from replaypack.format.record_frame import RecordFrame
 from replaypack.format.row import FLAGS, BlobRef, Row
 from replaypack.recording import Recording
 from replaypack.values import decode_payload
 
 from ._faults import Fault, fault
+from ._literals import LiteralReader
 
 __all__ = ["PayloadChecker", "Spans"]
 
@@ -25,6 +30,9 @@ _GONE = (FormatError, ObjectMissingError, ObjectTooShortError)
 _PIECE = 6 << 20
 #: Larger payloads are hashed and not decoded.
 _DECODED = 64 << 20
+_length, _flags = itemgetter(1), itemgetter(2)
+_REDACTED = FLAGS["redacted"]
+_OTHER = "its bytes do not match the digest in its row"
 
 
 class Spans:
@@ -64,72 +72,90 @@ class PayloadChecker:
         self._recording = recording
         self._unreadable: dict[str, Spans] = {}
         self._match = recording.manifest.match
+        self._index = recording.index
+        self._literals = LiteralReader(recording.index, recording.blob_limit)
+        self._frame: RecordFrame | None = None
 
     def unreadable(self) -> Iterator[Fault]:
         """Yield which records have payloads that could not be read, one fault for each cause."""
         for cause, spans in sorted(self._unreadable.items()):
             yield fault("blob.unreadable", f"records {spans}", f"payloads of {spans.count} records: {cause}")
 
-    def check(self, found: Found) -> Iterator[Fault]:
-        """Yield what is wrong with the payloads of one record, and whether its key is that of its identity."""
+    def check(self, found: Found) -> list[Fault]:
+        """What is wrong with the payloads of one record, and whether its key is that of its identity."""
         row = found.row
-        for role, ref in (("request", row.request), ("identity", row.identity), ("response", row.response)):
-            if ref is None or ref.encoding == 0 or is_withheld(self._recording.index, row, role):
-                continue
-            where = f"{role} of record {row.seq}"
-            # The key of a redacted record is of what was there before.
-            named = row.scheme == "identity" and not row.flags & FLAGS["redacted"]
-            is_identity = named and (role == "identity" or (role == "request" and row.identity is None))
-            try:
-                if role == "response" and found.inline is not None:
-                    data: bytes | None = found.inline
-                else:
-                    data = self._hashed(found, role, ref)
-            except _Mismatch as error:
-                yield fault("blob.mismatch", where, str(error))
-                continue
-            except _GONE as error:
-                self._unreadable.setdefault(str(error), Spans()).add(row.seq, row.seq + 1)
-                continue
+        faults: list[Fault] = []
+        request, identity, response = row.request, row.identity, row.response
+        # The key of a redacted record is of what was there before.
+        named = row.scheme == "identity" and not row.flags & _REDACTED
+        if request is not None:
+            self._check(found, "request", request, named and identity is None, faults)
+        if identity is not None:
+            self._check(found, "identity", identity, named, faults)
+        if response.encoding:
+            self._check(found, "response", response, False, faults)
+        if request is None and identity is None and row.scheme == "identity":
+            faults.append(fault("key.mismatch", f"record {row.seq}", "its key is of an identity, and none is recorded"))
+        return faults
+
+    def _check(self, found: Found, role: str, ref: BlobRef, is_identity: bool, faults: list[Fault]) -> None:
+        row = found.row
+        if self._index.withheld and is_withheld(self._index, row, role):
+            return
+        try:
+            inline = found.inline if role == "response" else None
+            data = self._hashed(found, role, ref) if inline is None else inline
             if data is None:
-                continue  # too large to be held: its digest is right
-            try:
-                value = decode_payload(ref.encoding, data)
-            except FormatError as error:
-                yield fault("blob.encoding", where, error.detail)
-                continue
+                return  # too large to be held: its digest is right
+            value = _decoded(ref.encoding, data)
+        except _Mismatch as error:
+            faults.append(fault("blob.mismatch", f"{role} of record {row.seq}", str(error)))
+        except _Encoding as error:
+            faults.append(fault("blob.encoding", f"{role} of record {row.seq}", str(error)))
+        except _GONE as error:
+            self._unreadable.setdefault(str(error), Spans()).add(row.seq, row.seq + 1)
+        else:
             if is_identity:
-                yield from self._key_fault(row, value)
-        if row.scheme == "identity" and row.request is None and row.identity is None:
-            yield fault("key.mismatch", f"record {row.seq}", "its key is of an identity, and none is recorded")
+                faults += self._key_fault(row, value)
+
+    def _recipe(self, found: Found, role: str) -> list[Range]:
+        """As `recipe_of`; the recipes of a frame are resolved once, all of them."""
+        frame = found.frame
+        if frame is not self._frame and isinstance(frame, RecordFrame):
+            self._frame = frame
+            with contextlib.suppress(FormatError):  # those before the broken one are found below
+                self._index.recipes(frame, frame.count - 1)
+        return recipe_of(self._index, found, role)
 
     def _hashed(self, found: Found, role: str, ref: BlobRef) -> bytes | None:
         """The payload once its digest is checked; None where it is larger than a piece held at a time allows."""
         try:
-            ranges = recipe_of(self._recording.index, found, role)
+            ranges = self._recipe(found, role)
         except FormatError as error:
             raise _Mismatch(f"it has no sound recipe: {error.detail}") from None
-        size = sum(map(output_length, ranges))
+        size = sum(map(output_length if any(map(_flags, ranges)) else _length, ranges))
         if size != ref.size:
             raise _Mismatch(f"its recipe makes {size} bytes, the row names {ref.size}")
         if size > self._recording.blob_limit:
-            frames = self._recording.index.literal_entries([(item.offset, item.length) for item in ranges])
+            frames = self._index.literal_entries([(item.offset, item.length) for item in ranges])
             check_proportion([frame for _, frame in frames], size, self._recording.blob_limit, where="payload")
+        if size <= _DECODED:
+            parts = self._literals.parts(ranges)
+            data = bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
+            if digest(data) != ref.digest:
+                raise _Mismatch(_OTHER)
+            return data
         hasher = blake3()
-        keep = size <= _DECODED
-        kept: list[bytes] = []
         batch: list[tuple[int, int, int]] = []
         held = 0
 
         def flush() -> None:
             spans = [(offset, length) for offset, length, _ in batch]
-            for (_, _, flags), data in zip(batch, self._recording.index.literals(spans), strict=True):
+            for (_, _, flags), data in zip(batch, self._index.literals(spans), strict=True):
                 text = (
                     encode_base64(data, urlsafe=bool(flags & URLSAFE), padded=not flags & UNPADDED) if flags else data
                 )
                 hasher.update(text)
-                if keep:
-                    kept.append(bytes(text))
 
         for offset, length, flags in ranges:
             for start in range(0, length, _PIECE):
@@ -142,8 +168,8 @@ class PayloadChecker:
                     held = 0
         flush()
         if hasher.digest() != ref.digest:
-            raise _Mismatch("its bytes do not match the digest in its row")
-        return b"".join(kept) if keep else None
+            raise _Mismatch(_OTHER)
+        return None
 
     def _key_fault(self, row: Row, identity: object) -> Iterator[Fault]:
         try:
@@ -155,6 +181,17 @@ class PayloadChecker:
             yield fault(
                 "key.mismatch", f"record {row.seq}", f"its identity has the key {key.hex()}, not {row.key.hex()}"
             )
+
+
+def _decoded(encoding: int, data: bytes) -> object:
+    try:
+        return decode_payload(encoding, data)
+    except FormatError as error:
+        raise _Encoding(error.detail) from None
+
+
+class _Encoding(Exception):
+    """A payload that is not in the encoding that its row names."""
 
 
 class _Mismatch(Exception):

@@ -9,6 +9,7 @@ import msgspec
 
 from replaypack._read.blobs import blob_ref
 from replaypack.differences import Difference, differences
+from replaypack.errors import WithheldError
 from replaypack.format.row import FLAGS, STATUSES, Row
 from replaypack.recording import Record
 from replaypack.values import ABSENT
@@ -21,6 +22,8 @@ __all__ = ["record_differences"]
 #: Differences of one payload that are looked for.
 _PER_PAYLOAD = 200
 _SAME_VALUE = "the same value in other bytes (the order of members, or a number written otherwise)"
+
+_WITHHELD = "it differs, by its digest; what it is, is withheld"
 
 
 def record_differences(old: Record, new: Record, ignore: Ignore) -> Iterator[tuple[Difference, str | None]]:
@@ -40,12 +43,16 @@ def record_differences(old: Record, new: Record, ignore: Ignore) -> Iterator[tup
             continue
         if role == "identity" and None in refs:
             continue  # it is the request then, on one side; that the key differs is said below
-        before, after = (ignore.strip(role, _payload(record, role)) for record in (old, new))
-        found = (
-            differences(before, after, limit=_PER_PAYLOAD)
-            if before is not ABSENT and after is not ABSENT
-            else [Difference("", "added" if before is ABSENT else "removed", before, after)]
-        )
+        try:
+            before, after = (ignore.strip(role, _payload(record, role)) for record in (old, new))
+        except WithheldError:
+            any_ = True
+            yield Difference(f"/{role}", "changed"), _WITHHELD
+            continue
+        if before is ABSENT or after is ABSENT:
+            found = [Difference("", "added" if before is ABSENT else "removed", before, after)]
+        else:
+            found = differences(before, after, limit=_PER_PAYLOAD)
         for difference in found:
             any_ = True
             yield _below(role, difference), None

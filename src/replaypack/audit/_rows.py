@@ -33,6 +33,7 @@ from ._multiset import MultisetSum, differences
 from ._packs import PackChecker
 from ._payloads import PayloadChecker, Spans
 from ._purged import PurgedChecker
+from ._summary import SummaryChecker
 from ._tables import Pages, frame_tail
 
 __all__ = ["RowChecker"]
@@ -57,6 +58,7 @@ class RowChecker:
         self._packs = packs
         self._progress = progress
         self._tree = MerkleTree()
+        self._summary = SummaryChecker(self._manifest, self._index)
         self._counts: dict[str, int] = {}
         self._purged = 0
         self._gone = PurgedChecker(pages.index)
@@ -71,6 +73,7 @@ class RowChecker:
         yield from self._payloads.unreadable()
         yield from self._gone.left()
         if not self._lost:
+            yield from self._summary.faults()
             if self._tree.root.hex() != content.merkle_root:
                 message = f"the rows have the root {self._tree.root.hex()}, the content names {content.merkle_root}"
                 yield fault("merkle.mismatch", self._recording.locator, message)
@@ -93,6 +96,7 @@ class RowChecker:
         lost_keys, lost_blobs = self._lost_pages(number, KEYS), self._lost_pages(number, BLOBS)
         yield from self._pages.take_faults()
         expected = self._index.segments[number].segment.first
+        place: tuple[FrameEntry | None, bytes] = (None, b"")
         self._gone.begin_segment(self._index.segments[number].segment.inline_first)
         for item in self._rows(number, report=True):
             if isinstance(item, Fault):
@@ -109,14 +113,24 @@ class RowChecker:
                 yield fault("row.order", found.frame.where, f"record {row.seq} stands where {expected} should")
             expected = row.seq + 1
             self._tree.add(leaf_hash(found.row_bytes))
+            self._summary.add(row)
             self._counts[row.kind] = self._counts.get(row.kind, 0) + 1
-            key = _key_entry(entry, found)
+            if place[0] is not entry:
+                place = (entry, _tail(entry))
+            key = _key_entry(place[1], row)
             if not lost_keys(key):
                 keys.add(key)
-            for blob in _blob_entries(row):
-                if not lost_blobs(blob):
-                    (listed if blob[-1] == _RESPONSE else others).add(blob)
-            yield from self._payloads.check(found)
+            if (
+                row.response_size >= _LISTED
+                or row.identity is not None
+                or (row.request and row.request.size >= _LISTED)
+            ):
+                for blob in _blob_entries(row):
+                    if not lost_blobs(blob):
+                        (listed if blob[-1] == _RESPONSE else others).add(blob)
+            faults = self._payloads.check(found)
+            if faults:
+                yield from faults
             self._gone.used(found)
             if row.seq % 256 == 0:
                 self._progress(row.seq, self._manifest.content.records)
@@ -290,7 +304,7 @@ class RowChecker:
     def _key_rows(self, number: int) -> Iterator[bytes]:
         for item in self._rows(number, report=False):
             if not isinstance(item, Fault | _Purged):
-                yield _key_entry(*item)
+                yield _key_entry(_tail(item[0]), item[1].row)
 
     def _blob_rows(self, number: int) -> Iterator[bytes]:
         for item in self._rows(number, report=False):
@@ -321,16 +335,23 @@ def _is_other(entry: bytes) -> bool:
     return entry[-1] != _RESPONSE
 
 
-def _key_entry(entry: FrameEntry, found: Found) -> bytes:
-    row = found.row
-    tail = frame_tail(FrameRef(entry.first, entry.frame, entry.digest))
+def _tail(entry: FrameEntry) -> bytes:
+    return frame_tail(FrameRef(entry.first, entry.frame, entry.digest))
+
+
+def _key_entry(tail: bytes, row: Row) -> bytes:
     return pack_key(row.key, discriminator(row.scope), row.seq) + tail
 
 
-def _blob_entries(row: Row) -> Iterator[bytes]:
-    for role, ref in enumerate((row.request, row.identity, row.response)):
-        if ref is not None and ref.encoding and ref.size >= _LISTED:
-            yield pack_blob(BlobEntry(ref.digest[:16], row.seq, role))
+def _blob_entries(row: Row) -> list[bytes]:
+    sizes = (row.request.size if row.request else 0, row.identity.size if row.identity else 0, row.response_size)
+    if max(sizes) < _LISTED:
+        return []
+    return [
+        pack_blob(BlobEntry(ref.digest[:16], row.seq, role))
+        for role, ref in enumerate((row.request, row.identity, row.response))
+        if ref is not None and ref.encoding and ref.size >= _LISTED
+    ]
 
 
 def _key_faults(only_rows: list[bytes], only_table: list[bytes]) -> Iterator[Fault]:

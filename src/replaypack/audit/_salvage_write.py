@@ -10,6 +10,7 @@ import msgspec
 from replaypack._write.literals import LARGE, LiteralStream, Splitter
 from replaypack._write.publish import Progress as State
 from replaypack._write.publish import Publisher
+from replaypack._write.reuse import renamed
 from replaypack._write.segment import PACK_TARGET, RECORD_FRAME, SegmentBuilder
 from replaypack.errors import CanonicalizationError, ObjectMissingError, ReplaypackError
 from replaypack.format.manifest import Content, Manifest, PackRef, Tombstone, encode_manifest
@@ -29,6 +30,7 @@ from replaypack.format.row import (
     encode_row,
     parse_row,
 )
+from replaypack.format.summary import Summary
 from replaypack.format.table import INLINE_SPACE, BlobEntry, pack_blob, pack_key
 from replaypack.policies.matching import NONE
 from replaypack.storage import Storage
@@ -61,7 +63,15 @@ class RecordingWriter:
 
     def __init__(self, storage: Storage, name: str, template: Content, writer: bytes) -> None:
         self.publisher = _Publisher(
-            storage, name, writer=writer, mode="replace", template=template, base=None, revision=0, previous=None
+            storage,
+            name,
+            writer=writer,
+            packs_by=renamed(writer, storage),
+            mode="replace",
+            template=template,
+            base=None,
+            revision=0,
+            previous=None,
         )
         self.tree = MerkleTree()
         self._counts: dict[str, int] = {}
@@ -73,6 +83,7 @@ class RecordingWriter:
         self._keys = bytearray()
         self._size = 0
         self._nowhere = _NOWHERE
+        self._summary = Summary()
         self._tombstones: dict[tuple[str, str], list[tuple[int, str]]] = {}
 
     def purged(self, record: Purged, key: bytes | None) -> None:
@@ -115,6 +126,7 @@ class RecordingWriter:
             splitter.inlines.note(INLINE_SPACE + self._inlines, inline)
             self._inlines += len(inline)
         self.tree.add(leaf_hash(record.row_bytes))
+        self._summary.add(row)
         self._counts[row.kind] = self._counts.get(row.kind, 0) + 1
         if row.response_size >= INLINE_LIMIT:
             self._builder.add_blob(pack_blob(BlobEntry(row.response_digest[:16], row.seq, 2)))
@@ -184,7 +196,7 @@ class RecordingWriter:
             revision=revision,
             cause="recover",
             state=content.state,
-            progress=State(self.tree, counts, literals, self._inlines),
+            progress=State(self.tree, counts, literals, self._inlines, None if self._tombstones else self._summary),
             error=content.error,
             previous=previous,
         )

@@ -23,7 +23,6 @@ from replaypack.format.table import (
     TableShape,
     pack_frame,
     unpack_frame,
-    unpack_key,
 )
 
 from ._faults import Fault, fault
@@ -116,7 +115,7 @@ def _with_frames(page: KeyPage) -> list[bytes]:
     tails = [frame_tail(ref) for ref in page.frames]
     rows = []
     for at in range(0, len(page.rows), KEYS.width):
-        number = bisect_right(page.firsts, unpack_key(page.rows, at).seq) - 1
+        number = bisect_right(page.firsts, int.from_bytes(page.rows[at + 24 : at + 30], "big")) - 1
         rows.append(page.rows[at : at + KEYS.width] + (tails[number] if number >= 0 else b""))
     return rows
 

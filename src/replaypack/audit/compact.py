@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["Compacted", "Compaction", "compact"]
 
 _MAX_THREADS = 8
+_DAMAGED = (FormatError, ObjectMissingError, ObjectTooShortError)
 #: A larger payload is not split.
 _SPLIT_MOST = 64 << 20
 
@@ -140,10 +141,14 @@ class _Run:
 
     def take(self, name: str, *, again: bool, dry_run: bool) -> None:
         """Compact one recording, as far as it needs it."""
-        newest = self.archive.manifests.newest(name, fresh=True)
-        if newest is None:
-            raise self.archive.manifests.not_found(name)
-        packs = Index(newest, PackReader(self.archive.storage), Cache(0)).packs
+        try:
+            newest = self.archive.manifests.newest(name, fresh=True)
+            if newest is None:
+                raise self.archive.manifests.not_found(name)
+            packs = Index(newest, PackReader(self.archive.storage), Cache(0)).packs
+        except _DAMAGED as error:
+            self.results[name] = Compacted(name, "failed", 0, 0, 0, 0, error)
+            return
         self._before.update(_sizes(packs))
         reason = self._busy(name, newest)
         if reason is not None:
@@ -159,7 +164,7 @@ class _Run:
         job = Job(self.tools, name, newest, packs)
         try:
             job.write()
-        except (FormatError, ObjectMissingError, ObjectTooShortError) as error:
+        except _DAMAGED as error:
             self.shared.give_up(job.user, job.publisher.upload_large)
             self._leave(name, newest, packs, "failed", error)
             return
@@ -228,7 +233,7 @@ class _Run:
             key = pack_key_of(pack.digest)
             try:
                 self._levels[pack.digest] = check_header(self.archive.storage.get_range(key, 0, len(HEADER)), where=key)
-            except (FormatError, ObjectMissingError, ObjectTooShortError):
+            except _DAMAGED:
                 self._levels[pack.digest] = 0
         return self._levels[pack.digest]
 

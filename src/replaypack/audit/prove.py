@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
-from replaypack._read.leaves import leaves
 from replaypack.errors import FormatError, UsageError
 from replaypack.format.merkle import audit_path, leaf_hash, leaves_needed, root_of_path
 from replaypack.format.proof import MAX_PROOF, ROLES, encode_proof
@@ -23,22 +24,25 @@ def prove(recording: Recording, seq: int, *, payloads: bool = False, progress: R
     """Return a document that shows record ``seq`` to be part of what `Recording.content_digest` names.
 
     It is checked without the archive: `replaypack.audit.check_proof`. With ``payloads`` it carries the bytes of
-    request, identity and response as well. Reads the rows of one whole subtree, all of them at most, a few frames at a
-    time.
+    request, identity and response as well; of a purged record it shows the leaf alone. Reads the rows of one whole
+    subtree, all of them at most, a few frames at a time.
 
     Raises `UsageError` (no such record, or the proof would be larger than readers take), `FormatError` (the rows are
     not those of the Merkle root: `replaypack verify` says where), `StorageError`.
     """
     content = recording.manifest.content
-    record = recording.record(seq)
+    record = None if seq in recording.index.purged else recording.record(seq)
     first, end = leaves_needed(seq, content.records)
     edge = [bytes.fromhex(node) for node in recording.manifest.storage.merkle_edge]
-    counted = _counted(leaves(recording.index, first, end), end - first, recording.name, progress)
-    leaf, path = audit_path(seq, content.records, edge, counted)
-    row = record.row_bytes
-    if leaf != leaf_hash(row) or root_of_path(leaf, seq, content.records, path).hex() != content.merkle_root:
+    with contextlib.closing(recording.leaves(first)) as leaves:
+        counted = _counted(islice(leaves, end - first), end - first, recording.name, progress)
+        leaf, path = audit_path(seq, content.records, edge, counted)
+    row = None if record is None else record.row_bytes
+    if (row is not None and leaf != leaf_hash(row)) or root_of_path(
+        leaf, seq, content.records, path
+    ).hex() != content.merkle_root:
         raise FormatError("the rows do not have the Merkle root of the content", where=recording.locator)
-    return encode_proof(content, seq, leaf, row, path, _payloads(record) if payloads else None)
+    return encode_proof(content, seq, leaf, row, path, _payloads(record) if payloads and record is not None else None)
 
 
 def _payloads(record: Record) -> dict[str, bytes]:

@@ -7,17 +7,18 @@ every recording can be read, and the same call again finishes the work.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from replaypack._escape import counted
-from replaypack._read.packs import Frame, PackReader
+from replaypack._read.packs import PackReader
 from replaypack._write.claim import refuse_claimed
 from replaypack._write.intervals import Intervals
 from replaypack._write.publish import Publisher, now_rfc3339, progress_of
-from replaypack._write.rewrite import Fate, LiteralFate, RecordFate, rewrite
+from replaypack._write.reuse import renamed
+from replaypack._write.rewrite import rewrite
 from replaypack.errors import (
     AccessDeniedError,
     ConflictError,
@@ -31,15 +32,14 @@ from replaypack.format.digests import digest
 from replaypack.format.manifest import MAX_PURGED, MAX_REASON, Manifest, PackRef, Tombstone, encode_manifest
 from replaypack.format.names import check_name, latest_key, pack_key_of, revision_key
 from replaypack.format.pack import FrameKind, Toc
-from replaypack.format.record_frame import RecordFrame, blank_records
-from replaypack.format.table import BLOBS, INLINE_SPACE, KEYS, FrameEntry, TableShape, unpack_blob, unpack_key
 from replaypack.recording import Recording
 from replaypack.recover import finish_leftover
 
 from ._faults import Progress, Report
 from ._inventory import Held, Inventory
 from ._journals import Journals
-from ._payload import Payload, Uses, literal_rows, same_blobs
+from ._payload import Payload, Uses, same_blobs
+from ._remains import Remains
 from .verify import verify_recording
 
 if TYPE_CHECKING:
@@ -229,7 +229,8 @@ class _Purge:
         return newest
 
     def _refuse_busy(self, held: Held) -> None:
-        finish_leftover(self._archive, held.name, "error")
+        if held.manifest.storage.cause in ("claim", "checkpoint"):
+            finish_leftover(self._archive, held.name, "error")
         refuse_claimed(self._storage, held.name, held.manifest)
         if held.manifest.content.state == "open":
             raise UsageError(
@@ -257,7 +258,7 @@ class _Purge:
             if seq in self._wanted
         }
         payload = Payload(bytes.fromhex(id_), self._wanted, leaves)
-        sources = [held for held in inventory.held if held.manifest.content.id == id_]
+        sources = [held for held in inventory.held if held.name == self._name and _same(held, target)]
         # The newest first: what it says of a record holds.
         sources.sort(key=lambda held: (held.key != target.key, -held.manifest.revision))
         seen = set()
@@ -296,11 +297,14 @@ class _Purge:
         newest = inventory.newest()
         target = newest[self._name]
         id_ = payload.id
+        # Whoever records it, or a sibling of it, may have uploaded packs that nothing names yet.
+        for held in newest.values():
+            if _same(held, target) and held.manifest.storage.claim is not None:
+                self._refuse_busy(held)
         keys = self._keys_that_go(target, payload)
         # A manifest goes where it has the records, or names a pack that goes; the newest is written anew.
         referenced = set().union(*(held.packs for held in newest.values()))
         named = set().union(*(held.packs for held in inventory.held))
-        mine = {held.name for held in inventory.held if held.manifest.content.id == target.manifest.content.id}
         explained = set().union(*(held.packs for held in inventory.held if held.name == self._name))
         own: set[str] = set()
         suspicious: dict[str, Toc] = {}
@@ -315,6 +319,7 @@ class _Purge:
                 suspicious[pack] = toc
         uses: dict[str, Uses] = {}
         taken: dict[bytes, list[tuple[int, int]]] = {}
+        rows_kept: set[bytes] = set()
         shared: Records = {}
         for name, held in newest.items():
             if not payload or not held.packs & suspicious.keys():
@@ -324,10 +329,10 @@ class _Purge:
                 uses[name] = found = payload.uses(recording, own=is_own)
                 for frame, start, end in payload.taken(recording, found):
                     taken.setdefault(frame, []).append((start, end))
-                if len(found.taken) or (not is_own and name in mine):
-                    sharers = payload.sharers(recording, found, own=is_own)
-                    if sharers:
-                        shared[name] = sharers
+                same = set() if is_own else payload.own_rows(recording)
+                rows_kept |= same
+                if len(found.taken) or same:
+                    shared[name] = payload.sharers(recording, found, own=is_own)
         if shared and not self._keep_shared:
             raise _shared_error(self._name, shared)
         self._shared |= shared
@@ -335,7 +340,7 @@ class _Purge:
         bad = {
             pack
             for pack, toc in suspicious.items()
-            if self._is_bad(payload, PackRef(pack, inventory.packs[pack]), toc, taken, keys, pack in named)
+            if self._is_bad(payload, PackRef(pack, inventory.packs[pack]), toc, taken, rows_kept, keys, pack in named)
         }
         rewrites = [held for held in newest.values() if held.packs & bad]
         if self._has_records(target) and target not in rewrites:
@@ -380,7 +385,7 @@ class _Purge:
         going = set()
         with self._open(target) as recording:
             index = recording.index
-            for key in set(payload.keys.values()):
+            for key in payload.keys:
                 entries = (entry.seq for _, entry, _ in index.entries(key))
                 if all(seq in payload.seqs or seq in index.purged for seq in entries):
                     going.add(key)
@@ -392,6 +397,7 @@ class _Purge:
         pack: PackRef,
         toc: Toc,
         taken: dict[bytes, list[tuple[int, int]]],
+        rows_kept: Collection[bytes],
         keys: Collection[bytes],
         named: bool,
     ) -> bool:
@@ -399,14 +405,16 @@ class _Purge:
         if not payload:
             return False
         for info in toc.frames:
-            if info.digest in payload.row_frames:
+            of_it = info.origin is not None and toc.origins[info.origin].recording == payload.id
+            if of_it and info.digest in payload.pages:
+                return True
+            if info.digest in payload.row_frames and info.digest not in rows_kept:
                 return True
             spans = payload.spans.get(info.digest)
             if spans is not None:
                 stays = Uses(spans, Intervals(taken.get(info.digest, ())))
                 if stays.gone(0, info.raw):
                     return True
-            of_it = info.origin is not None and toc.origins[info.origin].recording == payload.id
             if of_it and named and info.kind == FrameKind.PAGE and payload.in_page(self._reader, pack, info, keys):
                 return True
         return False
@@ -432,6 +440,7 @@ class _Purge:
                 held.name,
                 # The same again in a second run: it makes the same packs.
                 writer=digest(seed)[:8],
+                packs_by=renamed(digest(seed)[:8], self._storage),
                 mode="replace",
                 template=old.content,
                 base=None,
@@ -439,7 +448,7 @@ class _Purge:
                 previous=old.digest,
             )
             uses = self._uses.get(held.name) or payload.uses(source, own=own)
-            writer = _Rewrite(source, set(new), gone | set(new), uses, bad)
+            writer = Remains(source, set(new), gone | set(new), uses, bad)
             total = len(source.index.packs)
             live = rewrite(
                 source,
@@ -452,6 +461,8 @@ class _Purge:
                 progress=lambda _: self._tell("rewriting", 0, total, held.name),
             )
             publisher.lives = [live] if live is not None else []
+            if not tombstones:  # runs of records are digests without salts: what is short could be guessed from them
+                publisher.keep_summary(self._storage, old)
             made = publisher.manifest(
                 revision=revision,
                 cause="purge",
@@ -473,10 +484,13 @@ class _Purge:
             pack_pages=made.pack_pages,
             segments=made.segments,
             tombstones=tombstones,
+            summary=made.summary,
         )
         manifest = encode_manifest(old.content, section)
         self._check(held.name, manifest)
+        publisher.ensure()
         self._commit(held.name, manifest)
+        publisher.named()
 
     def _check(self, name: str, manifest: Manifest) -> None:
         """What it was made of is about to be deleted: be sure of it before."""
@@ -524,71 +538,6 @@ class _Purge:
         for number, key in enumerate(keys):
             self._tell("deleting", number, total)
             self._storage.delete(key)
-
-
-class _Rewrite:
-    """What becomes of the frames and entries of one recording."""
-
-    def __init__(
-        self, source: Recording, new: set[int], purged: Collection[int], uses: Uses, bad: Collection[str]
-    ) -> None:
-        self._new = new
-        self._purged = purged
-        self._uses = uses
-        self._bad = bad
-        #: Where the inline sections of record frames begin and end.
-        self._inlines = {
-            (frame.pack.digest, frame.at.offset): (entry.first, entry.first + entry.items)
-            for entry, frame in (literal_rows(source) if purged else ())
-            if entry.first >= INLINE_SPACE
-        }
-
-    def literal(self, entry: FrameEntry, frame: Frame) -> LiteralFate:
-        if frame.pack.digest not in self._bad:
-            return Fate.STAY
-        end = entry.first + entry.items
-        gone = self._uses.gone(entry.first, end)
-        return list(_without(entry.first, end, gone)) if gone else Fate.KEEP
-
-    def record(self, entry: FrameEntry, frame: Frame) -> RecordFate:
-        end = entry.first + entry.items
-        numbers = {seq - entry.first for seq in self._purged if entry.first <= seq < end}
-        place = self._inlines.get((frame.pack.digest, frame.at.offset))
-        gone = self._uses.gone(*place) if place is not None and numbers else []
-        if gone or any(entry.first <= seq < end for seq in self._new):
-            start, stop = place or (0, 0)
-            kept = [(low - start, high - start) for low, high in _without(start, stop, gone)]
-            return lambda raw: blank_records(RecordFrame(raw), numbers, kept)
-        return Fate.KEEP if frame.pack.digest in self._bad else Fate.STAY
-
-    def edit(self, shape: TableShape, rows: Iterator[bytes]) -> Iterator[bytes]:
-        if shape is BLOBS:
-            return (row for row in rows if unpack_blob(row).seq not in self._purged)
-        return self._keys(rows) if shape is KEYS else rows
-
-    def _keys(self, rows: Iterator[bytes]) -> Iterator[bytes]:
-        """Entries of purged records stay only where a record that is there has the same key."""
-        key, waiting, stays = b"", list[bytes](), False
-        for row in rows:
-            if row[:16] != key:
-                key, waiting, stays = row[:16], [], False
-            if stays:
-                yield row
-            elif unpack_key(row).seq in self._purged:
-                waiting.append(row)
-            else:
-                stays = True
-                yield from waiting
-                yield row
-
-
-def _without(start: int, end: int, gone: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    for low, high in gone:
-        if start < low:
-            yield start, low
-        start = high
-    if start < end:
-        yield start, end
 
 
 def _same(held: Held, target: Held) -> bool:

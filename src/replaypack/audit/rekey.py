@@ -36,6 +36,7 @@ from replaypack.format.names import check_name, revision_key
 from replaypack.format.pack import MAX_EXTERNAL
 from replaypack.format.record_frame import Entry, RecordFrame, encode_frame
 from replaypack.format.row import discriminator, with_key
+from replaypack.format.summary import Summary
 from replaypack.format.table import BLOBS, INLINE_SPACE, KEYS, LITERALS, pack_key, unpack_frame
 from replaypack.policies.matching import MatchPolicy, MatchSpec
 from replaypack.recording import Record, Recording
@@ -160,6 +161,7 @@ class _Writer:
             previous=self._previous,
         )
         self._tree = MerkleTree()
+        self._summary = Summary()
         self.changed = self.kept = 0
 
     def run(self, progress: Report | None) -> None:
@@ -217,6 +219,7 @@ class _Writer:
             entries.append(entry._replace(row=with_key(entry.row, row.key, key)))
             keys += pack_key(key, discriminator(row.scope), row.seq)
             self._tree.add(leaf_hash(with_key(found.row_bytes, row.key, key)))
+            self._summary.add(row if key == row.key else msgspec.structs.replace(row, key=key))
             if found.number + 1 == frame.count:
                 break
         if not entries or self._tree.count > end:
@@ -241,7 +244,7 @@ class _Writer:
             revision=self._number,
             cause="rekey",
             state=content.state,
-            progress=State(self._tree, dict(content.counts), storage.literals, storage.inlines),
+            progress=State(self._tree, dict(content.counts), storage.literals, storage.inlines, self._summary),
             error=content.error,
             previous=self._previous,
         )

@@ -39,6 +39,7 @@ __all__ = [
     "SignatureState",
     "Signed",
     "check_signature",
+    "detached_signature",
     "load_private_key",
     "load_public_key",
     "new_key",
@@ -160,30 +161,38 @@ def new_key(password: bytes | None = None) -> tuple[bytes, bytes]:
 # Signing
 
 
-def sign(recording: Recording, key: Ed25519PrivateKey) -> Signed:
-    """Sign the content of a finished recording, and put the signature beside its manifests.
+def detached_signature(recording: Recording, key: Ed25519PrivateKey) -> bytes:
+    """The signature of a finished recording's content, put nowhere: the envelope that `check_signature` takes.
 
-    The same key gives the same signature again. Nothing is verified: what is signed is what the manifest says
-    (`verify_recording` first). Several keys may sign; each has an object of its own.
-
-    Raises `UsageError` (the recording is still open), `StorageError`.
+    The same key gives the same bytes again. Nothing is verified: what is signed is what the manifest says
+    (`verify_recording` first). Raises `UsageError` where the recording is still open.
     """
     content = recording.manifest.content
     if content.state == "open":
         raise UsageError(f"{recording.locator} is still being recorded", hint="sign it when it is sealed")
-    public = key.public_key()
     payload = encode_statement(statement_of(content_bytes(recording.manifest)), content.id)
+    own = key_id(key.public_key().public_bytes_raw())
+    return encode_envelope(payload, [Signature(own, key.sign(pae(PAYLOAD_TYPE, payload)))])
+
+
+def sign(recording: Recording, key: Ed25519PrivateKey) -> Signed:
+    """Sign the content of a finished recording, as `detached_signature` does, and put that beside its manifests.
+
+    Several keys may sign; each has an object of its own. Raises `UsageError` (the recording is still open),
+    `StorageError`.
+    """
+    envelope = detached_signature(recording, key)
+    public = key.public_key()
     whole_id = key_id(public.public_bytes_raw())
-    envelope = encode_envelope(payload, [Signature(whole_id, key.sign(pae(PAYLOAD_TYPE, payload)))])
     where = signature_key(recording.name, recording.content_digest, whole_id)
-    if _state(_read(recording.storage, where), public, recording, where).valid:
-        return Signed(where, whole_id, recording.content_digest, True)
-    try:
-        recording.storage.put_new(where, envelope)
-    except ObjectExistsError:
-        # What is there under the name of this key is no signature by it: nothing is lost.
-        recording.storage.put(where, envelope)
-    return Signed(where, whole_id, recording.content_digest, False)
+    existed = _state(_read(recording.storage, where), public, recording, where).valid
+    if not existed:
+        try:
+            recording.storage.put_new(where, envelope)
+        except ObjectExistsError:
+            # What is there under the name of this key is no signature by it: nothing is lost.
+            recording.storage.put(where, envelope)
+    return Signed(where, whole_id, recording.content_digest, existed)
 
 
 # Checking

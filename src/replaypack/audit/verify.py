@@ -6,6 +6,7 @@ and the `StorageError` goes to the caller.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ from replaypack.format.names import latest_key, open_key, revision_key, signatur
 
 from ._faults import FAULTS, LEVELS, Fault, Level, Progress, Report, fault, manifest_fault
 from ._packs import PackChecker
+from ._state import Resumed, State
 from ._tables import Pages, check_tables
 
 if TYPE_CHECKING:
@@ -66,12 +68,7 @@ def _verify(recording: Recording, level: Level, progress: Report | None, packs: 
 
         return tell
 
-    tell = report("packs")
-    refs = recording.index.packs
-    for number, ref in enumerate(refs):
-        tell(number, len(refs))
-        yield from packs.check(ref, frames=depth >= 2)
-    tell(len(refs), len(refs))
+    yield from packs.check_all(recording.index.packs, frames=depth >= 2, progress=report("packs"))
     pages = Pages(recording.index, packs)
     yield from check_tables(manifest, pages, packs, report("tables"))
     if depth >= 3:
@@ -97,28 +94,78 @@ def verify_archive(
     level: Level = "full",
     revisions: bool = True,
     progress: Report | None = None,
+    state: str | os.PathLike[str] | None = None,
+    on_resume: Callable[[Resumed], None] | None = None,
 ) -> Iterator[Fault]:
     """Yield every fault of the recordings named, of all by default; each `Fault` names its recording.
 
     With ``revisions`` every revision that differs in content or storage is checked, not the newest alone. A pack
     that several of them use is checked once.
 
-    Raises `StorageError` where the store cannot be asked, `ObjectMissingError` where there is no archive at all: what
-    was not checked must not look sound.
+    ``state`` is a file in which a run notes what it has checked, and which it removes at its end. After an
+    interruption the same call goes on: it repeats the faults of recordings that were finished, and does not read
+    again the packs that were sound *then* (it looks whether they are there). ``on_resume`` is told at the end how
+    much that was. A recording that was not finished begins anew, but for its packs.
+
+    Raises `UsageError` for a file that is something else or the state of another archive, `StorageError` where the
+    store cannot be asked, `ObjectMissingError` where there is no archive at all: what was not checked must not look
+    sound.
     """
     _depth(level)
-    packs = PackChecker(archive.storage)
     if names is None:
         names = list(archive.recordings())
         if not names:
             archive.require()
-    for name in names:
-        for found in _recording(archive, name, level, revisions, progress, packs):
-            yield found if found.recording else found._replace(recording=name)
+    kept = State(state, archive.url)
+    packs = PackChecker(archive.storage, kept)
+    whole = False
+    try:
+        for name in names:
+            for found in _recording(archive, name, level, revisions, progress, packs, kept):
+                yield found if found.recording else found._replace(recording=name)
+        if on_resume is not None:
+            on_resume(kept.resumed)
+        whole = True
+    finally:
+        kept.close(whole=whole)
+
+
+def _once(
+    recording: Recording, label: str, level: Level, progress: Report | None, packs: PackChecker, state: State
+) -> Iterator[Fault]:
+    """The faults of one revision, those that an earlier run found where that came to its end."""
+    before = state.done(label, recording.manifest.digest, level)
+    if before is not None:
+        packs.lost.update(before.lost)
+        packs.untold.update(before.untold)
+        packs.bad_frames.update(before.bad_frames)
+        packs.seen([*before.lost, *before.untold, *(digest for digest, _ in before.bad_frames)], level)
+        yield from before.faults
+        return
+    lost, untold, bad = set(packs.lost), set(packs.untold), set(packs.bad_frames)
+    faults = []
+    for found in _verify(recording, level, progress, packs):
+        faults.append(found._replace(recording=label))
+        yield faults[-1]
+    state.add_recording(
+        label,
+        recording.manifest.digest,
+        level,
+        faults,
+        packs.lost - lost,
+        packs.untold - untold,
+        packs.bad_frames - bad,
+    )
 
 
 def _recording(
-    archive: Archive, name: str, level: Level, revisions: bool, progress: Report | None, packs: PackChecker
+    archive: Archive,
+    name: str,
+    level: Level,
+    revisions: bool,
+    progress: Report | None,
+    packs: PackChecker,
+    state: State,
 ) -> Iterator[Fault]:
     manifests: list[Manifest] = []
     try:
@@ -147,7 +194,7 @@ def _recording(
     seen: set[tuple[str, str]] = set()
     for recording in newest:
         seen.add(_identity(recording.manifest))
-        yield from _verify(recording, level, progress, packs)
+        yield from _once(recording, name, level, progress, packs, state)
         recording.close()
     for manifest in reversed(manifests if revisions or not newest else ()):
         if _identity(manifest) in seen:
@@ -158,8 +205,9 @@ def _recording(
         except (FormatError, ObjectMissingError, ObjectTooShortError) as error:
             yield _unopened(error, f"{name}@{manifest.storage.revision}")
             continue
-        for found in _verify(recording, level, progress, packs):
-            yield found._replace(recording=f"{name}@{manifest.storage.revision}")
+        except RecordingNotFoundError:
+            continue  # collected since it was read
+        yield from _once(recording, f"{name}@{manifest.storage.revision}", level, progress, packs, state)
         recording.close()
         if not revisions:
             break
@@ -189,6 +237,9 @@ def _revisions(archive: Archive, name: str) -> Iterator[Manifest | Fault]:
     for number in numbers:
         key = revision_key(name, number)
         item = _read(archive, key)
+        if item is None and number not in archive.manifests.numbers(name):
+            previous = None
+            continue  # collected since it was listed
         if not isinstance(item, Manifest):
             broken = True
             previous = None
@@ -222,7 +273,8 @@ def _signatures(archive: Archive, name: str) -> Iterator[Fault]:
             envelope = parse_envelope(archive.storage.get_suffix(info.key, MAX_ENVELOPE + 1), where=info.key)
             statement = parse_statement(envelope, where=info.key)
         except ObjectMissingError:
-            continue  # removed since it was listed
+            yield fault("signature.missing", info.key, "it is listed and cannot be read")
+            continue
         except FormatError as error:
             yield fault("signature.unreadable", info.key, error.detail)
             continue

@@ -29,7 +29,9 @@ from . import (
     interchange,
     log,
     ls,
+    migrate,
     prove,
+    purge,
     recover,
     rekey,
     rm,
@@ -118,7 +120,9 @@ app.command("export")(interchange.export)
 app.command("recover")(recover.recover)
 app.command("rekey")(rekey.rekey)
 app.command("compact")(compact.compact)
+app.command("migrate")(migrate.migrate)
 app.command("rm")(rm.rm)
+app.command("purge")(purge.purge)
 app.command("catalog")(catalog.catalog)
 app.command("copy")(copy.copy)
 app.command("gc")(gc.gc)

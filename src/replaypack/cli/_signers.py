@@ -68,7 +68,7 @@ class Signers:
             label = name if revision is None else f"{name}@{revision}"
             if self._key is not None:
                 found = check_signature(recording, self._key, envelope=self._envelope)
-                purged = len(recording.manifest.storage.tombstones)
+                purged = recording.manifest.purged
                 note = f"; {counted(purged, 'record')} purged since" if purged else ""
                 own = key_id(self._key.public_bytes_raw())
                 yield Seal(label, found.state, found.where, own, found.detail + note)

@@ -78,16 +78,61 @@ def import_(
 
 def export(
     locator: LocatorArgument,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="Where to; - for JSON lines on standard output.")],
+    file: Annotated[
+        str | None, typer.Argument(metavar="FILE", help="Where to; - for JSON lines on standard output.")
+    ] = None,
     format_: FormatOption = None,
     overwrite: Annotated[bool, typer.Option(help="Replace a file that is there.")] = False,
+    to: Annotated[
+        str | None, typer.Option(metavar="LOCATOR", help="Make a sanitised recording of this URL#name instead.")
+    ] = None,
+    redact: Annotated[
+        str | None,
+        typer.Option(metavar="POLICY", help="With --to: default, none, or a file with a redaction policy as JSON."),
+    ] = None,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="POINTER", help="With --to: keep only this (/request/messages/*/role, /response). Repeatable."
+        ),
+    ] = None,
+    secret_env: Annotated[
+        list[str] | None,
+        typer.Option("--secret-env", metavar="NAME", help="With --to: remove this variable's value. Repeatable."),
+    ] = None,
+    report: Annotated[
+        str | None, typer.Option(metavar="FILE", help="With --to: write what was removed, a JSON object a line.")
+    ] = None,
     json: JsonFlag = False,
     option: OptionList = None,
 ) -> None:
     """Export a recording as a file, which appears when it is whole. .jsonl and .ndjson are JSON lines.
 
-    With - for FILE the summary goes to standard error.
+    With - for FILE the summary goes to standard error. With --to a recording is made in place of a file: redacted
+    (--redact, the default policy unless another is named), and with --allow of nothing but what is allowed; it names
+    the content digest of its source, and says in its metadata what was removed.
     """
+    if to is not None:
+        if file is not None or format_ is not None:
+            raise UsageError("--to makes a recording, not a file", hint="leave FILE and --format out")
+        from ._sanitised import export_sanitised
+
+        export_sanitised(
+            locator,
+            to,
+            redact=redact,
+            allow=allow,
+            secret_env=secret_env,
+            report=report,
+            overwrite=overwrite,
+            json=json,
+            option=option,
+        )
+        return
+    if file is None:
+        raise UsageError("export needs a FILE", hint="or --to URL#name, for a sanitised recording")
+    if redact is not None or allow or secret_env or report is not None:
+        raise UsageError("--redact, --allow, --secret-env and --report make a recording", hint="add --to URL#name")
     from replaypack.integrations.interchange import format_named
 
     path = Path(file)

@@ -42,11 +42,11 @@ def prove(
 
     with recording_at(locator, option) as recording, progress_bar(False) as report:
         try:
-            recording.record(seq)
+            data = compute(recording, seq, payloads=with_payloads, progress=report)
         except UsageError as error:
-            error.add_note(NOT_FOUND)
+            if seq >= len(recording):
+                error.add_note(NOT_FOUND)
             raise
-        data = compute(recording, seq, payloads=with_payloads, progress=report)
         place, digest = recording.locator, recording.content_digest
     if out is None:
         sys.stdout.write(data.decode() + "\n")

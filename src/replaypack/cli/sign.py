@@ -26,6 +26,7 @@ def sign(
     locator: LocatorArgument,
     key: Annotated[Path, typer.Option(metavar="FILE", help="Ed25519 private key: PEM (PKCS #8) or OpenSSH.")],
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a copy of the signature to a file.")] = None,
+    detached: Annotated[bool, typer.Option("--detached", help="Write the file alone, nothing to the archive.")] = False,
     overwrite: Annotated[bool, typer.Option(help="Replace a file that is there.")] = False,
     json: JsonFlag = False,
     option: OptionList = None,
@@ -37,21 +38,37 @@ def sign(
     has a signature of its own. `replaypack keygen`, `openssl genpkey -algorithm ed25519` and
     `ssh-keygen -t ed25519` make keys.
     """
+    from replaypack.audit import detached_signature
     from replaypack.audit import sign as put
+    from replaypack.format.dsse import key_id
 
+    if detached and out is None:
+        raise UsageError("--detached needs --out FILE")
     output = Output(json=json)
     private = _private_key(key)
     with recording_at(locator, option, fresh=True) as recording:
-        done = put(recording, private)
         if out is not None:
-            write_file(out, recording.storage.get(done.object), overwrite=overwrite)
-        place = recording.locator
+            write_file(out, detached_signature(recording, private), overwrite=overwrite)
+        done = None if detached else put(recording, private)
+        place, digest = recording.locator, recording.content_digest
+    own = key_id(private.public_key().public_bytes_raw())
     if json:
-        output.document({**done._asdict(), "recording": place})
+        output.document(
+            {
+                "recording": place,
+                "content_digest": digest,
+                "key_id": own,
+                "object": done.object if done is not None else None,
+                "existed": done is not None and done.existed,
+                "file": str(out) if out is not None else None,
+            }
+        )
         return
-    output.line(f"{place}: {'was signed before' if done.existed else 'signed'}, key id {done.key_id}")
-    output.line(f"content digest {done.content_digest}")
-    output.line(done.object)
+    output.line(f"{place}: {'was signed before' if done is not None and done.existed else 'signed'}, key id {own}")
+    output.line(f"content digest {digest}")
+    for written in (done.object if done is not None else None, out):
+        if written is not None:
+            output.line(str(written))
 
 
 def keygen(

@@ -36,16 +36,25 @@ def verify(
     signature: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Check this signature, not those in the archive.")
     ] = None,
+    state: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Note here what is checked; after an interruption, go on from there."),
+    ] = None,
     json: JsonFlag = False,
     option: OptionList = None,
 ) -> None:
     """Check an archive or a recording, and list everything that is wrong with it.
 
     With --key it also says of the signature whether it is valid, unsigned, wrong key, altered or unreadable; without,
-    signatures are listed and not checked. The exit code is 0 where all is sound (and the signature valid), 1 where
-    there are faults, 2 where the store could not be asked.
+    signatures are listed and not checked. With --state an interrupted run can be continued: packs that were sound then
+    are not read again, and the file is removed at the end. The exit code is 0 where all is sound (and the signature
+    valid), 1 where there are faults, 2 where the store could not be asked.
     """
+    from replaypack.audit import Resumed, verify_archive
+
     output = Output(json=json)
+    if state is not None and "@" in target.rpartition("#")[2]:
+        raise UsageError("--state is of an archive, or of one recording with all its revisions")
     if signature is not None and (key is None or "#" not in target):
         raise UsageError("--signature needs --key and the locator of one recording")
     signers = Signers(key, signature)
@@ -66,17 +75,27 @@ def verify(
         if name is not None and (expect_digest or expect_manifest):
             archive.open(name, revision, expect_digest=expect_digest, expect_manifest=expect_manifest)
         found: list[Fault] = []
+        resumed: list[Resumed] = []
         purged, withheld = _not_there(archive, names, revision)
         with progress_bar(json) as report:
             if name is not None and revision is not None:
                 faults = _one(archive, name, revision, level, report)
             else:
-                faults = archive.verify(names, level=level, revisions=not newest_only, progress=report)
+                faults = verify_archive(
+                    archive,
+                    names,
+                    level=level,
+                    revisions=not newest_only,
+                    progress=report,
+                    state=state,
+                    on_resume=resumed.append,
+                )
             for fault in faults:
                 found.append(fault)
                 if not json:
                     _print(output, fault)
         seals = [seal for each in names for seal in signers.of(archive, each, revision)]
+    earlier = resumed[0] if resumed else Resumed()
     if json:
         output.document(
             {
@@ -88,6 +107,7 @@ def verify(
                 "withheld": withheld,
                 "faults": [fault._asdict() for fault in found],
                 "signatures": [seal._asdict() for seal in seals],
+                "resumed": {"packs": earlier.packs, "recordings": earlier.recordings},
             }
         )
     else:
@@ -95,6 +115,9 @@ def verify(
         gone = missing(purged, withheld)
         for seal in seals:
             output.line(str(seal))
+        if earlier.packs or earlier.recordings:
+            parts = f"{counted(earlier.recordings, 'revision')} and {counted(earlier.packs, 'other pack')}"
+            output.line(f"resumed: {parts} as an earlier run found them, not read again")
         output.line(f"{number} in {count} (level {level}){gone}" if found else f"sound: {count} (level {level}){gone}")
     if found or not signers.satisfied(seals):
         raise typer.Exit(1)

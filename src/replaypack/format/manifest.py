@@ -24,6 +24,7 @@ from replaypack.policies.redaction import RedactionPolicy
 
 from .digests import SHORT_SIZE, digest
 from .merkle import MerkleTree
+from .summary import MAX_SUMMARY, RUN_WIDTH
 from .table import INLINE_SPACE, TABLES, Root, TableShape
 from .versions import CURRENT_VERSION, FORMAT, check_features, parse_document
 
@@ -238,6 +239,8 @@ class Storage(_Strict, frozen=True):
     tombstones: list[Tombstone]
     withheld: list[Withheld]
     source: Source | None
+    #: Runs of records, to compare by; not every recording has them.
+    summary: PageRef | None = None
 
 
 class Manifest:
@@ -405,6 +408,8 @@ def parse_manifest(data: bytes, *, where: str = "manifest") -> Manifest:
         storage = msgspec.convert(document["storage"], Storage)
     except (msgspec.ValidationError, RecursionError) as error:
         raise FormatError(f"a manifest has an unsound member: {error}", where=where) from None
+    if "summary" not in document["storage"]:
+        raise FormatError("a manifest has no member summary", where=where)
     content_digest = digest(canonical_json(document["content"])).hex()
     problem = content_problem(content) or _storage_problem(content, storage)
     if problem:
@@ -470,6 +475,13 @@ def _storage_problem(content: Content, storage: Storage) -> str | None:
         return "the Merkle edge does not fit the number of records"
     if MerkleTree(content.records, [bytes.fromhex(n) for n in storage.merkle_edge]).root.hex() != content.merkle_root:
         return "the Merkle edge does not give the Merkle root"
+    summary = storage.summary
+    if summary is not None and (
+        not _page_sound(summary) or not 0 < summary.raw <= MAX_SUMMARY or summary.raw % RUN_WIDTH
+    ):
+        return "the reference to the summary is malformed"
+    if summary is not None and storage.tombstones:
+        return "a recording of which records were purged has a summary"
     if storage.withheld != sorted(set(storage.withheld)):
         return "what is withheld is not in order"
     return _tombstones_problem(content, storage) or _segments_problem(content, storage)

@@ -222,6 +222,10 @@ class RecordFrame:
         """Yield the records in order, as `record` returns them."""
         return map(self.record, range(self.count))
 
+    def resolved(self, number: int) -> list[list[Range]] | None:
+        """The recipes of a record where they have been resolved already."""
+        return self._walked[number] if 0 <= number < len(self._walked) else None
+
     def recipes(self, number: int) -> list[list[Range]]:
         """Return the recipes of a record, resolved: of its request, identity, response, as far as it has them."""
         if not 0 <= number < self.count:

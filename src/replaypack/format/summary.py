@@ -6,27 +6,26 @@ of each other have the same runs where they have the same records (spec chapter 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from struct import Struct
 from typing import NamedTuple
 
 from replaypack.errors import FormatError
 
-from .digests import digest
+from .digests import SHORT_SIZE, digest
 from .row import Row, encode_row
 
-__all__ = ["LEAST", "MOST", "RUN_WIDTH", "Run", "Summary", "encode_runs", "outcome_bytes", "parse_runs"]
+__all__ = ["MAX_SUMMARY", "RUN_WIDTH", "Run", "RunSum", "Summary", "outcome_bytes", "parse_runs"]
 
-#: Records that a run has at least (but for the last one), and at most.
-LEAST = 16
-MOST = 1024
+#: Records that a run has at least, and at most; between, it ends behind one in 64.
+_LEAST, _MASK, _MOST = 16, 63, 1024
 _NO_SALT = bytes(8)
-_RUN = Struct(">16sHHQB")
-#: A run ends, on the average, after so many records more.
-_MASK = 63
+_NO_RUN = bytes(SHORT_SIZE)
+_RUN = Struct(">16sIIQ")
 _LONGEST = (1 << 64) - 1
 #: Bytes of a run.
 RUN_WIDTH = _RUN.size
+#: Bytes that a summary has at most: enough for some 20 million records. Those of two are held in memory.
+MAX_SUMMARY = 8 << 20
 
 
 def outcome_bytes(row: Row) -> bytes:
@@ -55,66 +54,66 @@ def outcome_bytes(row: Row) -> bytes:
 
 
 class Run(NamedTuple):
-    """Records that follow each other.
-
-    ``digest`` (16 bytes) is of their outcomes, ``records`` how many they are, ``failed`` how many of them did not
-    succeed, ``duration`` how long they took together (nanoseconds, at most 2⁶⁴−1); ``ended`` is 0 for the last run
-    of a recording where another record would belong to it.
-    """
+    """Records that follow each other: the digest (16 bytes) of what they say, how many they are, how many of them did
+    not succeed, and how long they took together (nanoseconds, at most 2⁶⁴−1)."""
 
     digest: bytes
     records: int
     failed: int
     duration: int
-    ended: int
 
 
-class Summary:
-    """Collects the runs of a recording, record by record; goes on where ``runs`` end."""
+class RunSum:
+    """A run while it is summed up."""
 
-    __slots__ = ("runs",)
+    __slots__ = ("_digest", "_duration", "_failed", "records")
 
-    def __init__(self, runs: Iterable[Run] = ()) -> None:
-        self.runs = list(runs)
-
-    def copy(self) -> Summary:
-        """The same, independent of what is added later."""
-        return Summary(self.runs)
+    def __init__(self) -> None:
+        self._digest, self.records, self._failed, self._duration = _NO_RUN, 0, 0, 0
 
     def add(self, row: Row) -> None:
         """Add the next record."""
-        runs = self.runs
-        if not runs or runs[-1].ended:
-            runs.append(_EMPTY)
-        chained, count, failed, duration, _ = runs[-1]
-        outcome = digest(outcome_bytes(row))
-        count += 1
-        runs[-1] = Run(
-            digest(chained + outcome)[:16],
-            count,
-            failed + (row.status != 0),
-            min(duration + row.duration, _LONGEST),
-            int(count >= MOST or (count >= LEAST and not outcome[0] & _MASK)),
-        )
+        self._digest = digest(self._digest + outcome_bytes(row))[:SHORT_SIZE]
+        self.records += 1
+        self._failed += row.status != 0
+        self._duration += row.duration
+
+    def run(self) -> Run:
+        """What it is so far."""
+        return Run(self._digest, self.records, self._failed, min(self._duration, _LONGEST))
 
 
-_EMPTY = Run(bytes(16), 0, 0, 0, 0)
+class Summary:
+    """Sums records up, one after another. Takes 32 bytes for about 80 of them."""
 
+    __slots__ = ("_packed", "_sum", "records")
 
-def encode_runs(runs: Iterable[Run]) -> bytes:
-    """The runs of a summary, raw."""
-    return b"".join(_RUN.pack(*run) for run in runs)
+    def __init__(self) -> None:
+        #: Records so far.
+        self.records = 0
+        self._packed = bytearray()
+        self._sum = RunSum()
+
+    def add(self, row: Row) -> None:
+        """Add the next record."""
+        own = self._sum
+        own.add(row)
+        self.records += 1
+        ends = not (row.key[-1] ^ row.response_digest[-1]) & _MASK
+        if own.records >= _LEAST and (ends or own.records >= _MOST):
+            self._packed += _RUN.pack(*own.run())
+            self._sum = RunSum()
+
+    def encode(self) -> bytes:
+        """The runs so far, the last one as it is."""
+        return bytes(self._packed) + (_RUN.pack(*self._sum.run()) if self._sum.records else b"")
 
 
 def parse_runs(raw: bytes, records: int, *, where: str = "summary") -> list[Run]:
-    """Take the runs of a summary apart. Raises `FormatError` where they are not those of so many records."""
-    if len(raw) % _RUN.size:
+    """Take a summary apart. Raises `FormatError` where it is not one of so many records."""
+    if len(raw) % RUN_WIDTH:
         raise FormatError(f"a summary of {len(raw)} bytes is cut off", where=where)
     runs = [Run(*fields) for fields in _RUN.iter_unpack(raw)]
-    sound = all(0 < run.records <= MOST and run.failed <= run.records and run.ended == 1 for run in runs[:-1])
-    if runs:
-        last = runs[-1]
-        sound &= 0 < last.records <= MOST and last.failed <= last.records and last.ended <= 1
-    if not sound or sum(run.records for run in runs) != records:
+    if sum(run.records for run in runs) != records or not all(0 < run.records >= run.failed for run in runs):
         raise FormatError(f"the runs of a summary are not those of {records} records", where=where)
     return runs

@@ -1,0 +1,36 @@
+"""Every storage operation of whatever writes goes wrong, in every way: nothing is lost, and a rerun completes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .conftest import TRIED
+from .harness import points
+from .scenarios import SCENARIOS, Scenario
+from .storage import KINDS, Kind
+
+#: In memory nothing outlives a process, and nothing of a write that was cut short stays.
+KINDS_OF: dict[str, tuple[Kind, ...]] = {"local": KINDS, "objects": ("die",), "memory": ("fail", "down", "lost")}
+#: The rest takes minutes.
+ALWAYS = {("local", "fail"), ("local", "die"), ("memory", "lost")}
+CASES = [
+    pytest.param(
+        scenario,
+        storage,
+        kind,
+        id=f"{scenario.name}-{storage}-{kind}",
+        marks=() if (storage, kind) in ALWAYS and not (scenario.heavy and kind != "fail") else pytest.mark.heavy,
+    )
+    for scenario in SCENARIOS
+    for storage in scenario.storages
+    for kind in KINDS_OF[storage]
+]
+
+
+@pytest.mark.parametrize(("scenario", "storage", "kind"), CASES)
+def test_every_operation(scenario: Scenario, storage: str, kind: Kind, tmp_path: Path) -> None:
+    count = points(scenario, storage, kind, tmp_path)
+    TRIED[scenario.name, storage, kind] = count
+    assert count > 3
