@@ -451,9 +451,10 @@ class Recorder:
             try:
                 worker.drain()
             except PublishError:
-                if worker is self._worker:
-                    raise
-                continue  # a secret was learned meanwhile, and another thread took over
+                with self._lock:  # while a secret is learned the old thread has ended, and no other has taken over
+                    if worker is self._worker:
+                        raise
+                continue
             return
 
     def learn_secret(self, *secrets: str | bytes) -> LearnedSecret:

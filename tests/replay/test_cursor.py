@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replaypack import Archive, Recording
+from replaypack import Archive, Record, Recording
 from replaypack.audit import purge
 from replaypack.canonical import key_digest
 from replaypack.errors import PurgedError
@@ -86,15 +86,14 @@ def test_the_turns_of_purged_records_are_told(
     for call, scope in [*in_order[:wrong], *asked[:wrong], *in_order[wrong:], *asked]:
         place = (call, scope if (call, scope) in first else None)
         expected = left[place].pop(0) if left[place] else None
+        taken: Record | PurgedError | None
         try:
             taken = cursor.take_next("tool", call, scope) or cursor.take(key_digest("tool", call), scope)
         except PurgedError as error:
-            assert error.seq == expected
-            assert expected in purged
-        else:
-            assert (taken.seq if taken is not None else None) == expected
-            assert expected not in purged
-            assert taken is None or taken.response == f"answer {expected}"
+            taken = error
+        assert (taken.seq if taken is not None else None) == expected
+        assert isinstance(taken, PurgedError) == (expected in purged)
+        assert not isinstance(taken, Record) or taken.response == f"answer {expected}"
 
 
 def test_what_was_purged_meanwhile_is_told() -> None:
