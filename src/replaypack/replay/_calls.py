@@ -173,12 +173,12 @@ class Calls(ABC):
         return opening(opened)
 
     def _answer(self, record: Record, returns: Any) -> Any:
-        convert = converter(returns)
-        row = record.row
+        row = record.head
         if row.attributes is not None and (stream := is_stream(record)) is not None:
-            return (aplay if stream == "async" else play)(record, convert, timed=self._timed)
+            return (aplay if stream == "async" else play)(record, converter(returns), timed=self._timed)
         if row.status:
             raise rebuild(record.error or {})
+        convert = converter(returns)
         return record.response if convert is None else convert(record.response)
 
     def _outcome(self, capture: Capture, result: Any, returns: Any) -> Any:
