@@ -440,12 +440,18 @@ class Archive:
         """
         check_name(name)
         prefix = f"recordings/{name}/"
-        keys = [info.key for info in self.storage.list(prefix)]
-        own = [key for key in keys if "/" not in key[len(prefix) :] and key.endswith(".json")]
-        if not own:
+        found = False
+        # Once more where a compaction, or what else writes a further revision, came in between.
+        for _ in range(10):
+            keys = [info.key for info in self.storage.list(prefix)]
+            own = [key for key in keys if "/" not in key[len(prefix) :] and key.endswith(".json")]
+            if not own:
+                break
+            found = True
+            for key in sorted(own, key=lambda key: (key.endswith("/" + LATEST), key)):
+                self.storage.delete(key)
+        if not found:
             raise self.manifests.not_found(name)
-        for key in sorted(own, key=lambda key: (key.endswith("/" + LATEST), key)):
-            self.storage.delete(key)
 
 
 def _withdrawn(publisher: Publisher) -> bool:

@@ -276,7 +276,7 @@ def test_a_recorder_that_died_before_it_had_its_claim_left_nothing(state: Path) 
     archive = Archive("", storage=storage)
     storage.hook = die
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Recorder, "_abandon", Recorder.close)
+        patch.setattr(Recorder, "_abandon", lambda recorder, **_: recorder.close())
         with pytest.raises(Died):
             archive.recorder("run")
     storage.hook = None
