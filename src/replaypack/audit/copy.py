@@ -18,7 +18,7 @@ import msgspec
 from replaypack._arguments import check_number
 from replaypack._read.references import packs_of
 from replaypack._write.claim import mark
-from replaypack._write.publish import Publisher, now_rfc3339, progress_of, write_latest
+from replaypack._write.publish import Publisher, commit_behind, now_rfc3339, progress_of, write_latest
 from replaypack._write.reuse import read_marks, renamed
 from replaypack._write.rewrite import Fate, LiteralFate, rewrite
 from replaypack.errors import (
@@ -443,7 +443,10 @@ class _Copier:
         if manifest.content_digest != source.content_digest:
             raise FormatError("its content is not canonical", where=recording.locator)
         try:
-            self._target.storage.put_new(revision_key(plan.to, number), manifest.raw)
+            if previous is None:
+                self._target.storage.put_new(revision_key(plan.to, number), manifest.raw)
+            else:
+                commit_behind(self._target.storage, plan.to, manifest)
         except ObjectExistsError:
             raise ConflictError(
                 f"another writer committed revision {number} of {self._target.url}#{plan.to} first",
