@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from operator import add
 from typing import Any, Final, TypeAlias
 
@@ -27,6 +27,7 @@ __all__ = [
     "Absent",
     "decode",
     "decode_payload",
+    "decode_together",
     "encode",
     "encode_payload",
     "encode_pieces",
@@ -197,6 +198,17 @@ def decode(data: bytes | memoryview) -> Any:
         return on_fresh_stack(lambda: _decode(data))
     except RecursionError:
         raise FormatError(f"value nested deeper than {MAX_DEPTH} containers") from None
+
+
+def decode_together(encodings: Sequence[bytes]) -> list[Any] | None:
+    """`decode` of several, of which one glance tells that all are sound; None where they have to be decoded by one."""
+    try:
+        values = list(map(_decode_c, encodings))
+        census = scan(values)
+        sound = not census.foreign and census.depth <= MAX_DEPTH and list(map(_encode_c, values)) == encodings
+    except Exception:  # whatever it is, it is found again where it belongs
+        return None
+    return values if sound else None
 
 
 _SHORT = 1 << 14  # bytes: in what is longer too many bytes look like containers for the glance to be worth it

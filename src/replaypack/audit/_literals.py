@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 
 from replaypack._read.index import Index, check_proportion
@@ -62,6 +62,20 @@ class LiteralReader:
             else:
                 found.append(memoryview(raw)[offset - first : stop - first])
         self._last, self._other = (first, end, raw), other
+        return found
+
+    def blobs(self, recipes: Iterable[Sequence[Range]]) -> list[bytes]:
+        """What each of several small recipes makes. Raises as `parts` does."""
+        found: list[bytes] = []
+        first, end, raw = self._last
+        for ranges in recipes:
+            if len(ranges) == 1:
+                [(offset, length, flags)] = ranges
+                if first <= offset and offset + length <= end and not flags:
+                    found.append(raw[offset - first : offset - first + length])
+                    continue
+            found.append(b"".join(self.parts(ranges)))
+            first, end, raw = self._last
         return found
 
     def _frame(self, offset: int, ranges: Sequence[Range], number: int) -> tuple[int, int, bytes]:

@@ -198,13 +198,17 @@ class RecordFrame:
         stored = raw[rows[number] : rows[number + 1]]
         return stored, raw[inlines[number] : inlines[number + 1]] if self._inline[number] else None
 
-    def stored_rows(self) -> tuple[list[bytes], list[bytes | None]]:
-        """All rows as they are stored, not parsed, and beside them the responses that stand behind them, or None."""
+    def stored_rows(self, first: int = 0, last: int | None = None) -> tuple[list[bytes], list[bytes | None]]:
+        """Rows ``first`` to ``last`` as they are stored, not parsed, and the responses that stand behind them, or None.
+
+        ``last`` is not included; None stands for all.
+        """
+        last = self.count if last is None else min(last, self.count)
         rows, inlines = self._ends or self._make_ends()
         raw = self.raw
-        marks = zip(pairwise(inlines), self._inline, strict=True)
+        marks = zip(pairwise(inlines[first : last + 1]), self._inline[first:last], strict=True)
         return (
-            [raw[start:end] for start, end in pairwise(rows)],
+            [raw[start:end] for start, end in pairwise(rows[first : last + 1])],
             [raw[start:end] if mark else None for (start, end), mark in marks],
         )
 
