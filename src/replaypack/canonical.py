@@ -75,21 +75,32 @@ def key_digest(kind: str, identity: object, *, census: Census | None = None) -> 
     return key_of_canonical(kind, canonical_json(identity, census=census))
 
 
-def key_digests(kinds: Sequence[str], identities: Sequence[object]) -> list[bytes]:
-    """`key_digest` of several calls: one census tells that all of them print as they are. Raises as that does."""
-    census = scan(identities)
-    if (
-        not census.foreign
-        and census.depth <= MAX_DEPTH
-        and census.key_types <= _STR_ONLY
-        and census.special_level < 0
-        and not _keys_need_care(census.keys)
-    ):
-        try:
-            return digests(map(_encode, zip(kinds, identities, strict=True)))
-        except (UnicodeEncodeError, RecursionError):
-            pass
+def key_digests(kinds: Sequence[str], identities: Sequence[object], *, plain: bool = False) -> list[bytes]:
+    """`key_digest` of several calls, of which one look tells that they print as they are. Raises as that does.
+
+    ``plain`` says that the caller had them from `decode_plain`.
+    """
+    try:
+        texts = list(map(_encode, zip(kinds, identities, strict=True)))
+        if not plain or not _harmless(b"".join(texts)):
+            census = scan(identities)
+            plain = (
+                not census.foreign
+                and census.depth <= MAX_DEPTH
+                and census.key_types <= _STR_ONLY
+                and census.special_level < 0
+                and not _keys_need_care(census.keys)
+            )
+        if plain:
+            return digests(texts)
+    except Exception:  # whatever it is, it is found again where it belongs
+        pass
     return list(map(key_digest, kinds, identities))
+
+
+def _harmless(text: bytes) -> bool:
+    """Whether the C encoder puts all keys of a map in order, and none looks like the bytes marker."""
+    return text.isascii() and b"$" not in text
 
 
 def _prints_as_is(value: object) -> bool:

@@ -19,7 +19,7 @@ from replaypack.format.recipe import UNPADDED, URLSAFE, Range, output_length
 from replaypack.format.record_frame import RecordFrame
 from replaypack.format.row import FLAGS, BlobRef, Row
 from replaypack.recording import Recording
-from replaypack.values import ENCODING_NONE, ENCODING_STRUCTURED, decode_payload, decode_together
+from replaypack.values import ENCODING_NONE, ENCODING_STRUCTURED, decode_payload, decode_plain, decode_together
 
 from ._batch import Batch
 from ._faults import Fault, fault
@@ -115,29 +115,30 @@ class PayloadChecker:
                 ):
                     large.append(at)
                     continue
-                [ranges] = batch.frame.recipes(batch.number + at)
-                if sum(map(output_length, ranges)) != request.size:
+                found = batch.frame.resolved(batch.number + at)
+                if found is None or len(found) != 1:
                     return every
                 rows.append(row)
                 requests.append(request)
-                recipes.append(ranges)
+                recipes += found
                 if row.response_encoding == ENCODING_STRUCTURED:
                     responses.append(inline)
                 else:
                     decode_payload(row.response_encoding, inline)
-            blobs = self._literals.blobs(recipes)
-            identities = decode_together(blobs)
+            blobs = self._literals.blobs(recipes, [request.size for request in requests])
+            if digests(blobs) != [request.digest for request in requests] or decode_together(responses) is None:
+                return every
+            plain = decode_plain(blobs)
+            identities = plain if plain is not None else decode_together(blobs)
+            if identities is None:
+                return every
             named = [row.scheme == "identity" and not row.flags & _REDACTED for row in rows]
-            sound = (
-                digests(blobs) == [request.digest for request in requests]
-                and identities is not None
-                and decode_together(responses) is not None
-                and self._match.keys([row.kind for row in compress(rows, named)], list(compress(identities, named)))
-                == [row.key for row in compress(rows, named)]
-            )
-        except (*_GONE, CanonicalizationError, ValueError):
+            if not all(named):
+                rows, identities = list(compress(rows, named)), list(compress(identities, named))
+            keys = self._match.keys([row.kind for row in rows], identities, plain=plain is not None)
+        except (*_GONE, CanonicalizationError):
             return every
-        return large if sound else every
+        return large if keys == [row.key for row in rows] else every
 
     def check(self, found: Found) -> list[Fault]:
         """What is wrong with the payloads of one record, and whether its key is that of its identity."""

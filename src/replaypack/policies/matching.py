@@ -259,9 +259,9 @@ class MatchPolicy:
             return key_of_canonical(kind, canonical_json(value, census=census))
         return key_of_canonical(kind, canonical_json(value))
 
-    def keys(self, kinds: Sequence[str], identities: Sequence[object]) -> list[bytes]:
-        """`key` of several calls. Raises as that does."""
-        return list(map(self.key, kinds, identities)) if self.rules else key_digests(kinds, identities)
+    def keys(self, kinds: Sequence[str], identities: Sequence[object], *, plain: bool = False) -> list[bytes]:
+        """`key` of several calls; ``plain`` as in `key_digests`. Raises as `key` does."""
+        return list(map(self.key, kinds, identities)) if self.rules else key_digests(kinds, identities, plain=plain)
 
     def _apply(self, kind: str, value: Any) -> Any:
         plan = self._plan(kind, value)
