@@ -17,8 +17,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from replaypack import _plain, canonical
-from replaypack.canonical import canonical_json, key_digest, key_of_canonical
+from replaypack.canonical import canonical_json, key_digest, key_digests, key_of_canonical
 from replaypack.errors import CanonicalizationError
+from replaypack.values import decode_plain, encode
 
 from .value_cases import CANONICAL, CLOSE, FINITE, INTS, PLAIN_JSON, TEXT, meaning
 
@@ -386,6 +387,26 @@ def test_fast_path_and_rules_agree(value: Any) -> None:
     assert canonical_json(value) == expected
     padded = {"m": [value] * 3, "pad": [[n] for n in range(70)]}  # large enough for the passes in C
     assert canonical_json(padded) == slow(padded)
+
+
+@given(st.lists(st.one_of(CANONICAL, PLAIN_JSON, CLOSE), max_size=6))
+@settings(max_examples=300)
+@example([{"a": 2**53}, {"a": 2**53 + 1}])
+@example([{"\ue000": 1, "\U0001f600": 2}])
+@example([{"$bytes": "x"}])
+@example([["x"] * 70, {"a": {"b": 1.0}}])
+def test_keys_of_several_are_those_of_each(identities: list[Any]) -> None:
+    kinds = [f"kind {at % 2}" for at in range(len(identities))]
+    expected = list(map(key_digest, kinds, identities))
+    assert key_digests(kinds, identities) == expected
+    plain = decode_plain(list(map(encode, identities)))
+    if plain is not None:
+        assert key_digests(kinds, plain, plain=True) == expected
+
+
+def test_keys_of_several_are_refused_as_those_of_each() -> None:
+    with pytest.raises(CanonicalizationError, match="NaN"):
+        key_digests(["t", "t"], [1, {"a": math.nan}])
 
 
 @given(st.one_of(CANONICAL, PLAIN_JSON))

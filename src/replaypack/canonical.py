@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
 from blake3 import blake3
 
-from replaypack._digest import digest
-from replaypack._plain import SAFE_INT, Census, Path, on_fresh_stack, pointer, survey
+from replaypack._digest import digest, digests
+from replaypack._plain import MAX_DEPTH, SAFE_INT, Census, Path, on_fresh_stack, pointer, scan, survey
 from replaypack.errors import CanonicalizationError, UsageError, ValueEncodingError
 
-__all__ = ["SplitIdentity", "canonical_json", "key_digest", "key_of_canonical", "opaque_key", "split_at"]
+__all__ = ["SplitIdentity", "canonical_json", "key_digest", "key_digests", "key_of_canonical", "opaque_key", "split_at"]
 
 _SPECIAL = frozenset({int, float, bytes})
 _STR_ONLY = frozenset({str})
@@ -77,6 +77,34 @@ def key_digest(kind: str, identity: object, *, census: Census | None = None) -> 
         except (UnicodeEncodeError, RecursionError, TypeError):
             pass
     return key_of_canonical(kind, canonical_json(identity, census=census))
+
+
+def key_digests(kinds: Sequence[str], identities: Sequence[object], *, plain: bool = False) -> list[bytes]:
+    """`key_digest` of several calls, of which one look tells that they print as they are. Raises as that does.
+
+    ``plain`` says that the caller had them from `decode_plain`.
+    """
+    try:
+        texts = list(map(_encode, zip(kinds, identities, strict=True)))
+        if not plain or not _harmless(b"".join(texts)):
+            census = scan(identities)
+            plain = (
+                not census.foreign
+                and census.depth <= MAX_DEPTH
+                and census.key_types <= _STR_ONLY
+                and census.special_level < 0
+                and not _keys_need_care(census.keys)
+            )
+        if plain:
+            return digests(texts)
+    except Exception:  # whatever it is, it is found again where it belongs
+        pass
+    return list(map(key_digest, kinds, identities))
+
+
+def _harmless(text: bytes) -> bool:
+    """Whether the C encoder puts all keys of a map in order, and none looks like the bytes marker."""
+    return text.isascii() and b"$" not in text
 
 
 def _prints_as_is(value: object) -> bool:
