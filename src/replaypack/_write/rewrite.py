@@ -21,6 +21,7 @@ from replaypack.format.digests import short_digest
 from replaypack.format.frame import Compressor
 from replaypack.format.manifest import NEAR_LIMIT, Near, PackRef
 from replaypack.format.pack import MAX_EXTERNAL, FrameKind, Origin
+from replaypack.format.recipe import Range
 from replaypack.format.record_frame import RecordFrame
 from replaypack.format.table import (
     BLOBS,
@@ -369,6 +370,8 @@ def _add_chosen(
     roles: Collection[str],
     wanted: Callable[[int], bool] | None,
 ) -> None:
+    # Recipes name the same ranges again and again.
+    chosen: set[Range] = set()
     for number, (row, inline) in enumerate(zip(*records.stored_rows(), strict=True)):
         if not row or (wanted is not None and not wanted(first + number)):
             continue
@@ -382,5 +385,6 @@ def _add_chosen(
         given.append("response")
         for role, ranges in zip(given, recipes, strict=False):
             if role in roles:
-                for offset, length, _ in ranges:
-                    found.add(offset, offset + length)
+                chosen.update(ranges)
+    for offset, length, _ in chosen:
+        found.add(offset, offset + length)
