@@ -299,6 +299,12 @@ def test_millions_of_recipes_without_parts() -> None:
     hostile(forge.finish([records]), "blob.mismatch")
 
 
+def test_many_frames_that_are_large_once_they_are_read() -> None:
+    forge = Forge()
+    frames = [forge.records([forge.row(n, request=5000)._replace(recipes=bytes(58 * MIB))], first=n) for n in range(6)]
+    hostile(forge.finish(frames), "blob.mismatch")
+
+
 def test_millions_of_ranges_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("replaypack.format.record_frame.MAX_FRAME_PARTS", 5000)
     forge = Forge()
