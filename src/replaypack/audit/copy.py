@@ -109,7 +109,8 @@ def copy(
 
     A recording that the target has is left alone. One of the same name that this one continues gets a new revision;
     any other is refused, and so is a copy that would bring back what was purged there, or lack requests that are there,
-    unless ``if_exists`` is ``"replace"``: then it gets a new revision too, and its older ones stay. Of a recording that is being recorded its last finished revision is copied, if it has one.
+    unless ``if_exists`` is ``"replace"``: then it gets a new revision too, and its older ones stay. Of a recording that
+    is being recorded its last finished revision is copied, if it has one.
 
     ``jobs`` packs and recordings are under way at a time; ``progress`` is told how many recordings were looked at, then
     bytes, from several threads one after another. Memory: about 128 MiB of packs (or the largest one), 100 MiB for a
@@ -195,7 +196,7 @@ class _Copier:
         storage = self._target.storage
         new = bool(moving) and self._mark()
         # Read before anything is looked for: what is not marked now stays for a whole grace period.
-        self._marks = read_marks(storage) if moving and not new else Marks()
+        self._marks = Marks() if new else read_marks(storage)
         with Transfer(self._source.storage, storage, jobs=self._jobs, new=new, moved=self._moved) as transfer:
             self._transfer = transfer
             for _ in self._each(self._look, moving):
@@ -284,15 +285,22 @@ class _Copier:
                 self._report(Progress(plan.name, "recordings", self._looked, total))
 
     def _copy(self, plan: Plan) -> CopiedRecording:
-        signatures = 0
+        signatures: dict[str, str] = {}
+        copied = 0
         revision = plan.newest[0] if plan.action == "there" and plan.newest is not None else None
         note = plan.note
         if plan.action != "left out":
-            signatures, problem = self._sign(plan)
+            signatures, copied, problem = self._sign(plan)
             note = note or problem
         if plan.action == "copy":
             with self._open(plan) as recording:
                 revision = self._one(plan, recording)
+            # Until the revision was there a collector might take them away.
+            for key, to in signatures.items():
+                try:
+                    self._target.storage.get(to)
+                except ObjectMissingError:
+                    self._target.storage.put_new(to, self._source.storage.get(key))
         elif revision is not None:
             self._point(plan.to, revision)
         return CopiedRecording(
@@ -303,7 +311,7 @@ class _Copier:
             plan.revision,
             plan.content_digest,
             plan.records,
-            signatures,
+            copied,
             note,
         )
 
@@ -466,24 +474,32 @@ class _Copier:
 
     # Signatures
 
-    def _sign(self, plan: Plan) -> tuple[int, str | None]:
-        """Copy the signatures of the content that is copied; return how many, and what was in the way."""
+    def _sign(self, plan: Plan) -> tuple[dict[str, str], int, str | None]:
+        """Copy the signatures of the content that is copied.
+
+        Return the keys of those that are there now, here and there, how many were copied, and what was in the way.
+        """
         storage, target = self._source.storage, self._target.storage
         try:
             keys = [info.key for info in storage.list(f"recordings/{plan.name}/{plan.content_digest}.")]
         except (StorageUnsupportedError, AccessDeniedError):
-            return 0, f"{storage.url} cannot be listed: signatures were not looked for"
+            return {}, 0, f"{storage.url} cannot be listed: signatures were not looked for"
+        there: dict[str, str] = {}
         copied, note = 0, None
         for key in sorted(key for key in keys if signature_parts(plan.name, key) is not None):
             to = f"recordings/{plan.to}/{key.rpartition('/')[2]}"
             if _same(storage, target, key, to):
-                continue
-            try:
-                target.put_new(to, storage.get(key))
-                copied += 1
-            except ObjectExistsError:
-                note = f"the destination has another signature {to}: it was left alone"
-        return copied, note
+                if self._marks.has(to):
+                    target.put(to, storage.get(key))  # written anew it is not marked any more
+            else:
+                try:
+                    target.put_new(to, storage.get(key))
+                    copied += 1
+                except ObjectExistsError:
+                    note = f"the destination has another signature {to}: it was left alone"
+                    continue
+            there[key] = to
+        return there, copied, note
 
 
 def _same(source: Storage, target: Storage, key: str, to: str) -> bool:
