@@ -418,6 +418,7 @@ class Salvager:
         previous = before.digest if before is not None else None
         manifest = written.writer.manifest(written.content, revision, previous, written.withheld)
         key = revision_key(name, revision)
+        publisher.ensure()
         try:
             storage.put_new(key, manifest.raw)
         except ObjectExistsError:
@@ -429,6 +430,7 @@ class Salvager:
             manifest = there
         if written.exact:
             self._copy_signatures(name, manifest.content_digest)
+        publisher.named()
         publisher.write_latest(name, manifest)
         self._revisions[name] = manifest
         losses = written.losses
