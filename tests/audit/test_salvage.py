@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from replaypack import Archive
-from replaypack.audit import salvage
+from replaypack._write.literals import Splitter
+from replaypack.audit import copy, salvage
 from replaypack.errors import ConflictError, UsageError
+from replaypack.format.recipe import Op
 from replaypack.storage import LocalStorage, MemoryStorage
 
 from .salvage_support import TINY, Everything, build, check, known, run, tree
@@ -147,6 +150,47 @@ def test_what_was_purged_or_withheld_stays_so(tmp_path: Path) -> None:
             one, other = before.open(name).manifest, after.open(name).manifest
             assert other.storage.tombstones == one.storage.tombstones
             assert other.storage.withheld == one.storage.withheld
+
+
+def test_responses_behind_withheld_requests(tmp_path: Path) -> None:
+    rng, history = random.Random(5), []
+    with Archive(tmp_path / "recorded") as archive, Archive(tmp_path / "source") as source:
+        with archive.recorder("r") as recorder:
+            for turn in range(12):
+                history.append({"turn": turn, "text": rng.randbytes(600).hex()})
+                recorder.append(kind="m", identity={"all": list(history)}, response={"all": list(history), "n": turn})
+        known = [record.response for record in archive.open("r").records()]
+        copy(archive, source, responses_only=True)
+    result = run(tmp_path / "source", tmp_path / "target")
+    assert result.whole
+    assert [item.exact for item in result.recordings] == [True]
+    with Archive(tmp_path / "target") as target:
+        assert [record.response for record in target.open("r").records()] == known
+        assert target.open("r").manifest.storage.literals < 1 << 20
+        assert not any(record.recipe("request") for record in target.open("r").records())
+
+
+def test_what_cannot_be_read_back_is_not_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the reason: here a writer of recipes that is wrong."""
+    source = Path(shutil.copytree(TINY.parent / "partial", tmp_path / "source"))
+    right = Splitter.recipe
+
+    def wrong(self: Splitter, pieces: Sequence[bytes]) -> Sequence[Op]:
+        ops = right(self, pieces)
+        return ops if len(b"".join(pieces)) < 100 else ops[:-1]
+
+    monkeypatch.setattr(Splitter, "recipe", wrong)
+    with Archive(tmp_path / "target") as target:
+        result = salvage(LocalStorage(source, fsync=False), target)
+        assert result.faults
+        assert not result.whole
+        bad = {fault.recording.partition("@")[0] for fault in result.faults}
+        for item in result.recordings:
+            assert item.exact == (item.name not in bad)
+            content = target.open(item.name).manifest.content
+            assert (content.state, content.derived_from) == (
+                ("incomplete", item.source) if item.name in bad else (content.state, content.derived_from)
+            )
 
 
 # No manifests
