@@ -151,6 +151,16 @@ def test_every_byte_is_gone(archive: Archive, flush: bool) -> None:
         assert asked == ["answer 0", "answer 1", "answer 2", "purged", "answer 0"]
 
 
+def test_a_payload_of_zeros(archive: Archive) -> None:
+    """What takes its place is the same bytes: that is no reason to begin again."""
+    with archive.recorder("a", **options()) as recorder:
+        recorder.append(kind="tool", key="1", request=bytes(5000), response=1)
+        recorder.append(kind="tool", key="2", request=bytes(range(250)) * 24, response=2)
+    assert purge(archive, "a", [0], "why").revision == 3
+    assert not list(archive.verify())
+    assert archive.open("a").record(1).request == bytes(range(250)) * 24
+
+
 def test_again_is_nothing(archive: Archive) -> None:
     fill(archive)
     purge(archive, "r", [3], "asked to")

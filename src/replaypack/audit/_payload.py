@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from replaypack._read.blobs import is_withheld
+from replaypack._read.index import Index
 from replaypack._read.packs import Frame, PackReader
 from replaypack._write.intervals import Intervals
 from replaypack._write.rewrite import ROLES, used_literals
@@ -15,6 +16,7 @@ from replaypack.errors import FormatError, ObjectMissingError
 from replaypack.format.manifest import PackRef
 from replaypack.format.merkle import leaf_hash
 from replaypack.format.pack import FrameInfo, FrameKind, Toc
+from replaypack.format.recipe import Range
 from replaypack.format.record_frame import RecordFrame
 from replaypack.format.row import BlobRef, Row
 from replaypack.format.table import (
@@ -32,7 +34,7 @@ from replaypack.format.table import (
 )
 from replaypack.recording import Record, Recording
 
-__all__ = ["Payload", "Uses", "literal_rows", "same_blobs", "within"]
+__all__ = ["Payload", "Uses", "is_zero", "literal_rows", "read_frame", "same_blobs", "within"]
 
 #: Pieces of literals shorter than this (bytes) are not looked for in frames that no table explains, and more pieces
 #: than this are not looked for one by one: such a frame is then taken to hold them.
@@ -96,12 +98,13 @@ class Payload:
         wanted = sorted(seq for seq in self.seqs if seq < len(recording) and seq not in index.purged)
         position = 0
         while position < len(wanted):
-            entry, frame = next(index.frames(wanted[position]))
-            [records] = index.read_frames([frame])
+            entry, records = _frame_of(index, wanted[position])
             sizes = [len(inline or b"") for inline in records.stored_rows()[1]]
             start = len(records.raw) - records.inline_size
             while position < len(wanted) and (number := wanted[position] - entry.first) < entry.items:
                 row, data, inline = records.record(number)
+                if row.seq != wanted[position]:
+                    raise FormatError(f"record {wanted[position]} is stored as {row.seq}", where=records.where)
                 position += 1
                 self.leaves.setdefault(row.seq, leaf_hash(data))
                 self._salts.setdefault(row.seq, row.salt)
@@ -112,9 +115,12 @@ class Payload:
                     at = start + sum(sizes[:number])
                     self._span(entry.digest, at, at + len(inline))
                 roles = [role for role in ROLES if _by_recipe(row, role, inline)]
-                for role, ranges in zip(roles, index.recipes(records, number), strict=True):
+                recipes = index.recipes(records, number)
+                if len(recipes) != len(roles):
+                    raise FormatError(f"record {row.seq} has another number of recipes than blobs", where=records.where)
+                for role, ranges in zip(roles, recipes, strict=True):
                     if not is_withheld(index, row, role):
-                        for item in ranges:
+                        for item in set(ranges):
                             literals.add(item.offset, item.offset + item.length)
         for entry, _ in index.literal_entries(list(_spans(literals))) if len(literals) else ():
             shift = entry.raw - entry.items - entry.first
@@ -258,15 +264,19 @@ class Payload:
             if not same and not len(uses.taken):
                 continue
             [records] = index.read_frames([frame])
+            # Recipes name the same ranges again and again: each is looked at once.
+            clear: set[Range] = set()
             for number in range(records.count):
                 seq = entry.first + number
                 if (own and seq in self.seqs) or not records.stored(number)[0]:
                     continue
-                ranges = (item for recipe in index.recipes(records, number) for item in recipe)
+                ranges = set[Range]().union(*index.recipes(records, number)) - clear
                 if (same and seq in self.seqs) or any(
                     uses.taken.between(item.offset, item.offset + item.length) for item in ranges
                 ):
                     found.add(seq)
+                else:
+                    clear |= ranges
         return sorted(found)
 
 
@@ -290,6 +300,21 @@ def literal_rows(recording: Recording) -> Iterator[tuple[FrameEntry, Frame]]:
 def read_frame(reader: PackReader, pack: PackRef, info: FrameInfo) -> bytes:
     """The raw bytes of a frame that a table of contents names. Raises `FormatError`, `StorageError`."""
     return reader.read([Frame(pack, Location(0, info.offset, info.length), info.raw, info.digest)])[0]
+
+
+def is_zero(raw: bytes, spans: Iterable[tuple[int, int]]) -> bool:
+    """Whether all bytes of those intervals are zero."""
+    return all(raw.count(0, low, high) == high - low for low, high in spans)
+
+
+def _frame_of(index: Index, seq: int) -> tuple[FrameEntry, RecordFrame]:
+    """The record frame with record ``seq``, and its entry. Raises `FormatError`, `StorageError`."""
+    for entry, frame in index.frames(seq):
+        [records] = index.read_frames([frame])
+        if not entry.first <= seq < entry.first + records.count or records.count != entry.items:
+            break
+        return entry, records
+    raise FormatError(f"no record frame holds record {seq}", where="table records")
 
 
 def _by_recipe(row: Row, role: str, inline: bytes | None) -> bool:

@@ -38,7 +38,7 @@ from replaypack.recover import finish_leftover
 from ._faults import Progress, Report
 from ._inventory import Held, Inventory
 from ._journals import Journals
-from ._payload import Payload, Uses, same_blobs
+from ._payload import Payload, Uses, is_zero, read_frame, same_blobs
 from ._remains import Remains
 from .verify import verify_recording
 
@@ -412,8 +412,9 @@ class _Purge:
                 return True
             spans = payload.spans.get(info.digest)
             if spans is not None:
-                stays = Uses(spans, Intervals(taken.get(info.digest, ())))
-                if stays.gone(0, info.raw):
+                gone = Uses(spans, Intervals(taken.get(info.digest, ()))).gone(0, info.raw)
+                # A payload may be zeros itself: then the frame is, and stays, what it is written anew as.
+                if gone and not is_zero(read_frame(self._reader, pack, info), gone):
                     return True
             if of_it and named and info.kind == FrameKind.PAGE and payload.in_page(self._reader, pack, info, keys):
                 return True
