@@ -446,6 +446,7 @@ class Archive:
         can be deleted again. Raises `RecordingNotFoundError`.
         """
         check_name(name)
+        self.storage.require_writable("delete")
         prefix = f"recordings/{name}/"
         found = False
         # Once more where a compaction, or what else writes a further revision, came in between.

@@ -846,7 +846,7 @@ def test_from_a_web_server(served: tuple[Archive, str], monkeypatch: pytest.Monk
     target = memory()
     done = copy(Archive(url), target, "r")
     check(target.open("r"), items)
-    assert "signatures were not looked for" in str(done.recordings[0].note)
+    assert "signatures were not looked for" in done.notes[0]
 
 
 # How much travels

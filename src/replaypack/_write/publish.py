@@ -619,6 +619,29 @@ def point_behind(storage: Storage, name: str, manifest: Manifest) -> None:
                 storage.delete(latest_key(name))
 
 
+def heal_latest(storage: Storage, name: str, newest: Manifest) -> bool:
+    """Write ``latest.json`` where it is missing, damaged, or no copy of the ``newest`` revision; return whether it was.
+
+    A writer that is killed behind its commit leaves it like that. That of a newer revision is left alone, and so is
+    what belongs to a recorder.
+    """
+    if newest.storage.cause in ("claim", "checkpoint"):
+        return False
+    key = latest_key(name)
+    try:
+        latest = parse_manifest(storage.get(key), where=key)
+    except ObjectMissingError:
+        latest = None
+    except FormatError as error:
+        if error.reason != "corrupted":
+            return False
+        latest = None
+    if latest is not None and (latest.digest == newest.digest or latest.storage.revision > newest.storage.revision):
+        return False
+    point_behind(storage, name, newest)
+    return True
+
+
 def write_latest(storage: Storage, name: str, manifest: Manifest) -> bool:
     """Overwrite the hint of a recording; return whether it worked. That it does not is a warning."""
     try:

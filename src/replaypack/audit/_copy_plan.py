@@ -119,6 +119,11 @@ class Planner:
                 if older.content.state != "open":
                     number = older.storage.revision
                     return older, f"it is being recorded; copied is revision {number}, the last that is finished"
+        if revision is not None:
+            raise UsageError(
+                f"revision {revision} of {self._source.url}#{name} says that recording began: it is not finished",
+                hint="`replaypack log` lists the revisions; one is copied that is sealed or incomplete",
+            )
         if self._refuse_open:
             raise UsageError(
                 f"{self._source.url}#{name} is still being recorded",

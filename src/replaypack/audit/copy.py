@@ -82,7 +82,7 @@ class CopiedRecording(NamedTuple):
 
 class Copied(NamedTuple):
     """What `copy` did: ``packs`` and ``bytes`` were sent, ``repacked`` and ``repacked_bytes`` of them made anew;
-    ``reused`` packs of ``reused_bytes`` were at the destination already."""
+    ``reused`` packs of ``reused_bytes`` were at the destination already; ``notes`` say what holds for all of it."""
 
     recordings: list[CopiedRecording]
     packs: int
@@ -91,6 +91,7 @@ class Copied(NamedTuple):
     repacked_bytes: int
     reused: int
     reused_bytes: int
+    notes: list[str]
 
 
 def copy(
@@ -104,6 +105,7 @@ def copy(
     responses_only: bool = False,
     jobs: int = 8,
     progress: Report | None = None,
+    done: Callable[[CopiedRecording], None] | None = None,
 ) -> Copied:
     """Copy recordings of ``source`` to ``target``: their newest revisions, or ``revision`` of the one named.
 
@@ -116,9 +118,10 @@ def copy(
     unless ``if_exists`` is ``"replace"``: then it gets a new revision too, and its older ones stay. Of a recording that
     is being recorded its last finished revision is copied, if it has one.
 
-    ``jobs`` packs and recordings are under way at a time; ``progress`` is told how many recordings were looked at, then
-    bytes, from several threads one after another. Memory: about 128 MiB of packs (or the largest one), 100 MiB for a
-    recording that is packed anew, some 500 bytes for each of its frames.
+    ``done`` is told of each recording that is done, in no order, from several threads one after another: what there is
+    when the rest fails. ``jobs`` packs and recordings are under way at a time; ``progress`` is told how many
+    recordings were looked at, then bytes, from several threads one after another. Memory: about 128 MiB of packs (or
+    the largest one), 100 MiB for a recording that is packed anew, some 500 bytes for each of its frames.
 
     Raises `UsageError`, `RecordingNotFoundError`, `RecordingExistsError`, `ConflictError` (another writer came first),
     `FormatError` (the source is damaged), `StorageError`. What was committed before stays; packs may too.
@@ -126,12 +129,13 @@ def copy(
     check_number("jobs", jobs, "a number from 1 on", least=1)
     if if_exists not in ("error", "replace"):
         raise UsageError(f"if_exists={if_exists!r} is not 'error' or 'replace'")
+    target.storage.require_writable("copy")
     patterns = [names] if isinstance(names, str) else None if names is None else list(names)
     explicit = patterns is not None and not any(map(is_pattern, patterns))
     chosen = names_of(source, patterns)
     for label, value in (("revision", revision), ("to", to)):
         if value is not None and (not explicit or len(chosen) != 1):
-            raise UsageError(f"{label} is of one recording: name it")
+            raise UsageError(f"{label} is of one recording: name the one that is to be copied")
     if to is not None:
         check_name(to)
     policy = RESPONSES_ONLY if responses_only else WHOLE
@@ -142,7 +146,7 @@ def copy(
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
-    return _Copier(source, target, policy, plans, jobs, progress).run()
+    return _Copier(source, target, policy, plans, jobs, progress, done).run()
 
 
 class _Publisher(Publisher):
@@ -183,6 +187,7 @@ class _Copier:
         plans: list[Plan],
         jobs: int,
         progress: Report | None,
+        tell: Callable[[CopiedRecording], None] | None,
     ) -> None:
         self._source = source
         self._target = target
@@ -190,6 +195,8 @@ class _Copier:
         self._plans = plans
         self._jobs = jobs
         self._report = progress
+        self._tell = tell
+        self._notes: list[str] = []
         self._lock = threading.Lock()
         self._rewriting = threading.Lock()
         roles = ("response",) if policy == RESPONSES_ONLY else None
@@ -219,6 +226,7 @@ class _Copier:
             sum(self._repacked.values()),
             len(self._reused),
             sum(self._reused.values()),
+            self._notes,
         )
 
     def _mark(self) -> bool:
@@ -323,7 +331,7 @@ class _Copier:
                     self._target.storage.put_new(to, self._source.storage.get(key))
         elif revision is not None:
             self._point(plan.to, revision)
-        return CopiedRecording(
+        found = CopiedRecording(
             plan.to,
             plan.name,
             "copied" if plan.action == "copy" else plan.action,
@@ -334,6 +342,10 @@ class _Copier:
             copied,
             note,
         )
+        if self._tell is not None:
+            with self._lock:
+                self._tell(found)
+        return found
 
     def _one(self, plan: Plan, recording: Recording) -> int:
         newest = plan.newest
@@ -505,7 +517,9 @@ class _Copier:
         try:
             keys = [info.key for info in storage.list(f"recordings/{plan.name}/{plan.content_digest}.")]
         except (StorageUnsupportedError, AccessDeniedError):
-            return {}, 0, f"{storage.url} cannot be listed: signatures were not looked for"
+            with self._lock:
+                self._notes = [f"{storage.url} cannot be listed: signatures were not looked for"]
+            return {}, 0, None
         there: dict[str, str] = {}
         copied, note = 0, None
         for key in sorted(key for key in keys if signature_parts(plan.name, key) is not None):

@@ -15,6 +15,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from replaypack._write.journal import journal_directory, writers_of
+from replaypack._write.publish import heal_latest
 from replaypack.errors import (
     ConflictError,
     FormatError,
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Amount", "Collected", "Unreadable", "gc"]
 
+#: A revision younger than this (seconds) may be one that its writer is about to point to.
+_POINTED = 3600.0
 _PACK = re.compile(r"packs/[0-9a-f]{2}/([0-9a-f]{64})\.rpk")
 #: What a collector has nothing to say about, besides manifests, signatures and packs.
 _KNOWN = re.compile(rf"{re.escape(MARKER)}|{re.escape(MARKS)}|catalog\.json\.zst|recovery\.json|journal/.*")
@@ -97,18 +100,23 @@ def gc(
     unreferenced still: the first run that sees it marks it only. With a ``grace`` of zero it goes at once: for those
     who know that nobody writes.
 
+    ``latest.json`` of a recording is written again where it is missing or behind: at the end of a run, and where the
+    newest revision is an hour old, or as old as ``grace``.
+
     A recording pinned elsewhere (``URL#name@3``, a manifest digest noted in a paper) is not known here: keep all
     revisions, or those.
 
-    Raises `UsageError`; `ConflictError` where another collector is at work; `ObjectMissingError` where there is no
-    archive; `StorageUnsupportedError` where there is no listing, `StorageError` where the store fails: what is left
-    can be collected by another run.
+    Raises `UsageError`; `ReadOnlyStorageError`; `ConflictError` where another collector is at work;
+    `ObjectMissingError` where there is no archive; `StorageUnsupportedError` where there is no listing,
+    `StorageError` where the store fails: what is left can be collected by another run.
     """
     if keep_last is not None and (type(keep_last) is not int or keep_last < 1):
         raise UsageError(f"keep_last is a number of revisions from 1 on, not {keep_last!r}")
     for label, span in (("keep_within", keep_within), ("grace", grace)):
         if span is not None and (not isinstance(span, timedelta) or span < timedelta()):
             raise UsageError(f"{label} is a timedelta that is not negative, not {span!r}")
+    if apply:
+        archive.storage.require_writable("gc")
     if next(iter(archive.storage.list("recordings/")), None) is None:
         archive.require()
     return _Collector(archive, keep_last, keep_within, grace.total_seconds(), progress).run(apply)
@@ -168,6 +176,8 @@ class _Collector:
             del self._candidates[key]
         if apply and ripe:
             self._write_marks({key: moment for key, moment in since.items() if key in self._candidates})
+        if apply:
+            self._heal(last, now)
         return self._result(apply, last, now, since, [])
 
     # Marks
@@ -251,6 +261,25 @@ class _Collector:
             return parse_manifest(self._storage.get(key), where=key).storage.revision
         except (ObjectMissingError, FormatError):
             return 0
+
+    def _heal(self, found: Survey, now: float) -> None:
+        """Write ``latest.json`` where a writer that was killed did not.
+
+        Not before that writer must have: whoever commits relies on the revision before, until it is pointed past.
+        """
+        newest: dict[str, Seen] = {}
+        pointed: dict[str, int] = {}
+        for item in found.seen.values():
+            if item.kind == "latest":
+                pointed[item.name] = item.number
+            elif item.kind == "revision" and (item.name not in newest or newest[item.name].number < item.number):
+                newest[item.name] = item
+        for name, item in newest.items():
+            written = item.created if item.info.modified is None else item.info.modified
+            if pointed.get(name, 0) < item.number and written <= now - min(self._grace, _POINTED):
+                manifest = self._archive.manifests.newest(name, fresh=True)
+                if manifest is not None and manifest.storage.revision == item.number:
+                    heal_latest(self._storage, name, manifest)
 
     # Objects
 

@@ -90,10 +90,14 @@ def verify(
                     state=state,
                     on_resume=resumed.append,
                 )
-            for fault in faults:
-                found.append(fault)
-                if not json:
-                    _print(output, fault)
+            try:
+                for fault in faults:
+                    found.append(fault)
+                    if not json:
+                        _print(output, fault)
+            except KeyboardInterrupt:
+                again = "the same command goes on from here" if state else "with --state FILE it can be continued"
+                raise KeyboardInterrupt(again) from None
         seals = [seal for each in names for seal in signers.of(archive, each, revision)]
     earlier = resumed[0] if resumed else Resumed()
     if json:
