@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -24,6 +25,8 @@ __all__ = ["Stopped", "Transfer"]
 
 #: Bytes of packs in memory at a time. A larger one goes alone.
 _IN_FLIGHT = 128 << 20
+#: Bytes that are compared of a pack that both sides have.
+_SAMPLE = 1024
 
 
 class Stopped(Exception):
@@ -82,6 +85,23 @@ class Transfer:
             return {ref.digest for ref in refs}
         found = self._pool.map(self.there, refs)
         return {ref.digest for ref, there in zip(refs, found, strict=True) if not there}
+
+    def unproven(self, refs: Collection[PackRef]) -> set[str]:
+        """The digests of those packs, all of them `there`, of which the source does not show that it has them too.
+
+        A manifest that names a pack is no proof: whoever knows a pack's digest would have its bytes become theirs. A
+        few bytes at a place that nobody knows before are compared.
+        """
+        found = self._pool.map(self._same, refs)
+        return {ref.digest for ref, same in zip(refs, found, strict=True) if not same}
+
+    def _same(self, ref: PackRef) -> bool:
+        key, size = pack_key_of(ref.digest), min(ref.size, _SAMPLE)
+        start = secrets.randbelow(ref.size - size + 1)
+        try:
+            return self._source.get_range(key, start, size) == self.target.get_range(key, start, size)
+        except (ObjectMissingError, ObjectTooShortError):
+            return False
 
     def send(self, ref: PackRef) -> Future[None]:
         """Send a whole pack of the source; blocks while there is no room. Not sent again where it was."""
