@@ -166,7 +166,7 @@ def test_a_copy_beside_it_that_keeps_the_records(archive: Archive) -> None:
     with archive.recorder("a", **options()) as recorder:
         tools(recorder)
     copy(archive, archive, ["a"], to="b")
-    with pytest.raises(UsageError, match="3 other records|other record"):
+    with pytest.raises(UsageError, match="other record"):
         purge(archive, "b", [1], "why")
     assert purge(archive, "b", [1], "why", keep_shared=True).rewritten == ["b"]
     assert [record.seq for record in archive.open("a").records()] == [0, 1, 2]

@@ -415,7 +415,7 @@ class _Purge:
         named: bool,
         pages: bool,
     ) -> bool:
-        """Whether a pack holds something of the records that nobody takes; ``pages`` are looked at where that is set."""
+        """Whether a pack holds something of the records that nobody takes; with ``pages``, its pages too."""
         if not payload:
             return False
         for info in toc.frames:
