@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import secrets
 import threading
 import time
 from collections.abc import Callable, Collection
@@ -27,6 +28,8 @@ __all__ = ["Stopped", "Transfer"]
 
 #: Bytes of packs in memory at a time. A larger one goes alone.
 _IN_FLIGHT = 128 << 20
+#: Bytes that are compared of a pack that both sides have.
+_SAMPLE = 1024
 
 
 class Stopped(Exception):
@@ -96,6 +99,23 @@ class Transfer:
         """Whether a pack was sent so long ago that it is to be looked for before a manifest names it."""
         with self._room:
             return self._when.get(ref.digest, math.inf) < time.time() - UPLOADED_LONG_AGO
+
+    def unproven(self, refs: Collection[PackRef]) -> set[str]:
+        """The digests of those packs, all of them `there`, of which the source does not show that it has them too.
+
+        A manifest that names a pack is no proof: whoever knows a pack's digest would have its bytes become theirs. A
+        few bytes at a place that nobody knows before are compared.
+        """
+        found = self._pool.map(self._same, refs)
+        return {ref.digest for ref, same in zip(refs, found, strict=True) if not same}
+
+    def _same(self, ref: PackRef) -> bool:
+        key, size = pack_key_of(ref.digest), min(ref.size, _SAMPLE)
+        start = secrets.randbelow(ref.size - size + 1)
+        try:
+            return self._source.get_range(key, start, size) == self.target.get_range(key, start, size)
+        except (ObjectMissingError, ObjectTooShortError):
+            return False
 
     def send(self, ref: PackRef) -> Future[bool]:
         """Send a whole pack of the source; blocks while there is no room. Not sent again where it was."""

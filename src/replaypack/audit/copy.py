@@ -31,6 +31,7 @@ from replaypack.errors import (
     UsageError,
 )
 from replaypack.format.digests import digest
+from replaypack.format.dsse import MAX_ENVELOPE
 from replaypack.format.frame import Compressor
 from replaypack.format.manifest import Manifest, PackRef, Source, encode_manifest
 from replaypack.format.manifest import Storage as StorageSection
@@ -45,6 +46,7 @@ from ._belonging import Belonging
 from ._copy_plan import RESPONSES_ONLY, WHOLE, IfExists, Plan, Planner, is_pattern, names_of, withheld_by
 from ._faults import Progress, Report
 from ._transfer import Stopped, Transfer
+from .sign import MAX_OBJECTS
 
 if TYPE_CHECKING:
     from replaypack._read.packs import Frame
@@ -295,7 +297,9 @@ class _Copier:
         """Find out which packs are missing, and which of them may be given away whole."""
         with self._open(plan) as recording:
             refs = self._packs(recording)
-            missing = self._transfer.missing([ref for ref in refs if ref.digest not in self._missing])
+            fresh = [ref for ref in refs if ref.digest not in self._missing]
+            missing = self._transfer.missing(fresh)
+            missing |= self._transfer.unproven([ref for ref in fresh if ref.digest not in missing])
             with self._lock:
                 for ref in refs:
                     if ref.digest not in self._missing:
@@ -515,14 +519,20 @@ class _Copier:
         """
         storage, target = self._source.storage, self._target.storage
         try:
-            keys = [info.key for info in storage.list(f"recordings/{plan.name}/{plan.content_digest}.")]
+            listed = storage.list(f"recordings/{plan.name}/{plan.content_digest}.")
+            found = [info for info in listed if signature_parts(plan.name, info.key) is not None]
         except (StorageUnsupportedError, AccessDeniedError):
             with self._lock:
                 self._notes = [f"{storage.url} cannot be listed: signatures were not looked for"]
             return {}, 0, None
+        keys = sorted(info.key for info in found if info.size <= MAX_ENVELOPE)
         there: dict[str, str] = {}
         copied, note = 0, None
-        for key in sorted(key for key in keys if signature_parts(plan.name, key) is not None):
+        if len(keys) < len(found):
+            note = f"signatures of more than {MAX_ENVELOPE} bytes were left out: no reader takes them"
+        if len(keys) > MAX_OBJECTS:
+            keys, note = keys[:MAX_OBJECTS], f"more than {MAX_OBJECTS} signatures: the others were left out"
+        for key in keys:
             to = f"recordings/{plan.to}/{key.rpartition('/')[2]}"
             if _same(storage, target, key, to):
                 if self._marks.has(to):
