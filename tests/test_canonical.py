@@ -458,3 +458,29 @@ class Name(enum.StrEnum):
 )
 def test_what_looks_simple_is_keyed_by_the_rules(identity: Any) -> None:
     assert key_digest("tool", identity) == blake3(b'["tool",%b]' % canonical_json(identity)).digest()
+
+
+def test_names_that_were_seen_before_give_the_same_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Text(str):
+        __slots__ = ()
+
+    monkeypatch.setattr(canonical, "_plain_names", set())
+    monkeypatch.setattr(canonical, "_MANY_NAMES", 10)
+    names: list[Any] = [
+        "a",
+        Text("a"),
+        enum.StrEnum("E", ["a"]).a,
+        "b" * 100,
+        "é",
+        "$bytes",
+        "$a",
+        *map(str, range(30)),
+    ]
+    for _ in range(3):
+        for name in names:
+            identity = {name: 1, "args": {"a": [{"z": None, name: "x"}]}}
+            assert key_digest("tool", identity) == key_of_canonical("tool", canonical_json(identity))
+        assert len(canonical._plain_names) < 14
+    for name in (1, b"a", None, ("a",)):
+        with pytest.raises(CanonicalizationError):
+            key_digest("tool", {"a": {name: 1}})

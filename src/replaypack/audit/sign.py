@@ -181,6 +181,7 @@ def sign(recording: Recording, key: Ed25519PrivateKey) -> Signed:
     Several keys may sign; each has an object of its own. Raises `UsageError` (the recording is still open),
     `StorageError`.
     """
+    recording.storage.require_writable("sign")
     envelope = detached_signature(recording, key)
     public = key.public_key()
     whole_id = key_id(public.public_bytes_raw())
