@@ -179,7 +179,7 @@ def test_names_and_revisions(source: Archive, expected: list[dict[str, Any]]) ->
     with pytest.raises(InvalidNameError):
         copy(source, target, "a", to="..")
     # A claim without records is no recording that could be copied.
-    with pytest.raises(UsageError, match="still being recorded"):
+    with pytest.raises(UsageError, match="it is not finished"):
         copy(source, target, "a", revision=1)
 
 
