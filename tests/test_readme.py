@@ -43,7 +43,7 @@ def test_the_commands_of_the_readme_exist() -> None:
     from replaypack.cli._app import app
 
     known = {command.name for command in app.registered_commands}
-    shown = set(re.findall(r"^replaypack (\w+)", "\n".join(t for lang, t in BLOCKS if lang == "sh"), re.MULTILINE))
+    shown = set(re.findall(r"^replaypack ([a-z-]+)", "\n".join(t for lang, t in BLOCKS if lang == "sh"), re.MULTILINE))
     assert shown
     assert shown <= known
     targets = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))

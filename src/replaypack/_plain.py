@@ -108,6 +108,10 @@ class Census:
     count = 0
     special_level = -1
     foreign = False
+    #: Of a small value: its texts, besides keys, and its bytes; whether a tuple is in it. None: nobody looked.
+    texts: list[str] | None = None
+    blobs: Collection[bytes] = ()
+    tuples: bool | None = None
 
     def __init__(self, value: object) -> None:
         self.value = value
@@ -118,16 +122,22 @@ def scan(value: object) -> Census:
     # A small value is done before the passes over its levels would have begun.
     queue: list[Any] = [value]
     keys: list[Any] = []
-    special = False
+    texts: list[str] = []
+    blobs: list[bytes] = []
+    special = tuples = False
     for part in queue:
         cls = type(part)
         if cls is str:
+            texts.append(part)
             continue
         if cls is dict:
             keys += part
             queue += part.values()
-        elif cls is list or cls is tuple:
+        elif cls is list:
             queue += part
+        elif cls is tuple:
+            queue += part
+            tuples = True
         elif cls is int:
             if not -SAFE_INT <= part <= SAFE_INT:
                 return _scan_levels(value)
@@ -140,6 +150,7 @@ def scan(value: object) -> Census:
         elif cls is bool or part is None:
             continue
         elif cls is bytes:
+            blobs.append(part)
             special = True
             continue
         else:
@@ -149,6 +160,7 @@ def scan(value: object) -> Census:
     census = Census(value)
     census.count = census.depth = len(queue)
     census.low, census.high = -SAFE_INT, SAFE_INT
+    census.texts, census.blobs, census.tuples = texts, blobs, tuples
     if keys:
         key_types = census.key_types = set(map(type, keys))
         if key_types != _STR_ONLY:

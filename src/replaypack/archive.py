@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -64,6 +65,8 @@ if TYPE_CHECKING:
     from .replay.session import ReplaySession
 
 __all__ = ["Archive", "aopen", "open"]
+
+_DIGEST = re.compile("[0-9a-f]{64}")
 
 
 class Archive:
@@ -140,6 +143,10 @@ class Archive:
             ("content", expect_digest, manifest.content_digest),
             ("manifest", expect_manifest, manifest.digest),
         ):
+            if wanted is not None and not _DIGEST.fullmatch(wanted):
+                raise UsageError(
+                    f"the {label} digest that is expected is not one: {wanted[:80]!r}", hint="64 hex digits"
+                )
             if wanted is not None and wanted != is_:
                 raise FormatError(
                     f"the {label} digest is {is_}, not the {wanted} that was expected",
@@ -440,12 +447,18 @@ class Archive:
         """
         check_name(name)
         prefix = f"recordings/{name}/"
-        keys = [info.key for info in self.storage.list(prefix)]
-        own = [key for key in keys if "/" not in key[len(prefix) :] and key.endswith(".json")]
-        if not own:
+        found = False
+        # Once more where a compaction, or what else writes a further revision, came in between.
+        for _ in range(10):
+            keys = [info.key for info in self.storage.list(prefix)]
+            own = [key for key in keys if "/" not in key[len(prefix) :] and key.endswith(".json")]
+            if not own:
+                break
+            found = True
+            for key in sorted(own, key=lambda key: (key.endswith("/" + LATEST), key)):
+                self.storage.delete(key)
+        if not found:
             raise self.manifests.not_found(name)
-        for key in sorted(own, key=lambda key: (key.endswith("/" + LATEST), key)):
-            self.storage.delete(key)
 
 
 def _withdrawn(publisher: Publisher) -> bool:

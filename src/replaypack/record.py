@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from ._read.ahead import UNREAD
 from ._read.blobs import is_withheld, read_blob, recipe_of
 from ._read.index import Found, Index
 from .errors import FormatError, ObjectMissingError, UsageError
 from .format.recipe import Range
+from .format.record_frame import RecordFrame
 from .format.row import FLAGS, STATUSES, Row
 from .values import ABSENT, decode_payload
 
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["Record"]
 
 _T = TypeVar("_T")
-_UNREAD: Any = object()
 
 
 class Record:
@@ -28,14 +29,14 @@ class Record:
 
     __slots__ = ("_identity", "_place", "_recording", "_request", "_response", "_row")
 
-    def __init__(self, recording: Recording, found: Found, index: Index) -> None:
+    def __init__(self, recording: Recording, found: Found, index: Index, response: Any = UNREAD) -> None:
         self._recording = recording
         #: Recipes refer to the tables that they were read with: the two are exchanged together.
         self._place = (index, found)
         self._row = found.row
-        self._request: Any = _UNREAD
-        self._identity: Any = _UNREAD
-        self._response: Any = _UNREAD
+        self._request: Any = UNREAD
+        self._identity: Any = UNREAD
+        self._response = response
 
     def __repr__(self) -> str:
         name = f" {self._row.name!r}" if self._row.name is not None else ""
@@ -110,12 +111,17 @@ class Record:
     @property
     def row(self) -> Row:
         """The row as it is stored and hashed: digests, sizes and encodings of the payloads."""
+        return self._whole()[1].row
+
+    @property
+    def head(self) -> Row:
+        """`row` for all but the digest of the response, which may not have been computed."""
         return self._row
 
     @property
     def row_bytes(self) -> bytes:
         """The bytes of the row, of which its Merkle leaf is made."""
-        return self._found.row_bytes
+        return self._whole()[1].row_bytes
 
     @property
     def withheld(self) -> frozenset[str]:
@@ -126,7 +132,7 @@ class Record:
     @property
     def response(self) -> Any:
         """What came back; `ABSENT` where nothing did."""
-        if self._response is _UNREAD:
+        if self._response is UNREAD:
             row = self._row
             encoding = row.response_encoding
             inline = self._place[1].inline
@@ -142,7 +148,7 @@ class Record:
 
         Raises `WithheldError` where it is not in this copy.
         """
-        if self._request is _UNREAD:
+        if self._request is UNREAD:
             ref = self._row.request
             self._request = ABSENT if ref is None else decode_payload(ref.encoding, self.blob_bytes("request"))
         return self._request
@@ -155,7 +161,7 @@ class Record:
         """
         if self._row.identity is None:
             return self.request if self._row.scheme != "opaque" else ABSENT
-        if self._identity is _UNREAD:
+        if self._identity is UNREAD:
             self._identity = decode_payload(self._row.identity.encoding, self.blob_bytes("identity"))
         return self._identity
 
@@ -187,7 +193,7 @@ class Record:
 
         Raises `WithheldError` where they are not in this copy.
         """
-        index, found = self._place
+        index, found = self._whole()
         limit = self._recording.blob_limit
         try:
             return read_blob(index, found, role, limit=limit)
@@ -199,6 +205,17 @@ class Record:
         """The ranges of the recording's literals that make a blob, where it does not stand behind the row."""
         return recipe_of(*self._place, role)
 
+    def _whole(self) -> tuple[Index, Found]:
+        """Where it lies, with the digest of its response, which nobody needs for the answer to a call."""
+        index, found = self._place
+        if not found.row_bytes:
+            frame, number = found.frame, found.number
+            assert isinstance(frame, RecordFrame)
+            found = Found(*frame.record(number), frame, number)
+            self._place = index, found
+            self._row = found.row
+        return index, found
+
     def _current(self) -> tuple[Index, Found]:
         """Where it lies by the tables that the recording has now."""
         if self._place[0] is not self._recording._index:
@@ -206,4 +223,4 @@ class Record:
             if place[1].row_bytes != self.row_bytes:
                 raise FormatError(f"record {self.seq} is another one than it was", where=self._recording.locator)
             self._place = place
-        return self._place
+        return self._whole()

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import msgspec
 
 from ._arguments import check_number, check_text, check_type
+from ._plain import survey
+from ._process import process_id
 from ._threads import in_thread
 from ._write.base import External, Seed
 from ._write.histories import Histories
@@ -91,7 +93,7 @@ class Recorder:
             self._splitter.learn(pieces, ranges)
         self._histories = Histories()
         self._lock = threading.Lock()
-        self._pid = os.getpid()
+        self._pid = process_id()
         self._salts: list[bytes] = []
         self._blobs: list[bytes] = []
         self._frame: list[Entry] = []
@@ -262,7 +264,8 @@ class Recorder:
         """A call without secrets, taken down."""
         learned, bits = self._learned, 0
         if self._redactor is not None:
-            parts = [kind, identity, key, name, request]
+            # One look at the call serves the search for secrets, the key and the encoding.
+            parts = [kind, identity if identity is ABSENT else survey(identity), key, name, request]
             bits = redact_parts(self._redactor, parts)
             kind, identity, key, name, request = parts  # type: ignore[assignment]
         call = prepare_call(kind, identity, key, name, request, self._histories, self._match)
@@ -426,7 +429,7 @@ class Recorder:
         return JournalFile(self._journal_directory, head, named=named)
 
     def _check_open(self) -> None:
-        if os.getpid() != self._pid:
+        if process_id() != self._pid:
             raise RecorderClosedError("a recorder cannot be used in a forked process", hint="open one there")
         if self._failure is not None:
             raise RecorderClosedError(f"the recorder stopped after an error: {self._failure}")
@@ -448,9 +451,10 @@ class Recorder:
             try:
                 worker.drain()
             except PublishError:
-                if worker is self._worker:
-                    raise
-                continue  # a secret was learned meanwhile, and another thread took over
+                with self._lock:  # while a secret is learned the old thread has ended, and no other has taken over
+                    if worker is self._worker:
+                        raise
+                continue
             return
 
     def learn_secret(self, *secrets: str | bytes) -> LearnedSecret:

@@ -13,6 +13,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from ._arguments import check_number, check_text, check_type, names_of
 from ._read import ladder
+from ._read.ahead import Ahead
 from ._read.around import frames_around, read_literals
 from ._read.blobs import blob_ref, is_withheld
 from ._read.cache import Cache
@@ -246,6 +247,15 @@ class Recording:
             kind, identity = redactor.redact(kind), redactor.redact(identity)
         return self.match.key(kind, identity)
 
+    @property
+    def keys_as_they_are(self) -> bool:
+        """Whether a call with the `key_digest` of a record is that call, without a search for secrets.
+
+        By rule, secrets were removed from what is recorded: there is nothing to be removed from what equals it.
+        """
+        redactor = self.redactor
+        return redactor is not None and not redactor.knows_secrets and not self.match.rules
+
     def _key(self, kind: str | None, identity: object, key: str | bytes | None) -> bytes:
         if (identity is ABSENT) == (key is None):
             raise UsageError("give either the identity of the call or the key it was recorded with")
@@ -291,25 +301,21 @@ class Recording:
             record.response  # noqa: B018 - a lookup answers with the response read and checked
         return record
 
-    def following(self, record: Record, key: bytes | None = None, scope: str | None = None) -> Record | None:
-        """The record behind another one where it lies in the same frame, which is in memory; else None.
+    def ahead(self, record: Record, count: int) -> Ahead:
+        """Up to ``count`` records behind another one, as many as lie in the same frame, if that is in memory.
 
-        With a ``key`` (32 bytes) only if it is of that key and scope.
+        None from the first purged one on, and none where the tables were exchanged since the other one was read.
         """
         index, found = record._place
-        frame, number = found.frame, found.number + 1
-        if not isinstance(frame, RecordFrame) or number >= frame.count:
-            return None
-        if found.row.seq + 1 in self._index.purged:
-            return None
-        row, data, inline = frame.record(number)
-        if row.seq != found.row.seq + 1:
-            return None
-        if key is not None:
-            own = row.key if self._override is None else self._override.key(row.seq)
-            if own != key or row.scope != scope:
-                return None
-        return Record(self, Found(row, data, inline, frame, number), index)
+        if index is not self._index or not isinstance(found.frame, RecordFrame):
+            return Ahead()
+        first = record.seq + 1
+        if index.purged:
+            count = next((n for n in range(count) if first + n in index.purged), count)
+        ahead = Ahead(index, found.frame, found.number + 1, first, count)
+        if self._override is not None:
+            ahead.keys = [self._override.key(row.seq) for row in ahead.rows]
+        return ahead
 
     def _find(self, key: bytes, scope: str | None, nth: int) -> Record | None:
         if type(nth) is not int or nth:

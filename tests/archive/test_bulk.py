@@ -9,9 +9,12 @@ import msgspec
 import pytest
 
 from replaypack import Archive
+from replaypack._read.ahead import UNREAD, Ahead
 from replaypack._read.bulk import BulkRow, bulk_rows, bulk_size, response_behind
 from replaypack.errors import FormatError
-from replaypack.values import decode_payload
+from replaypack.format.record_frame import RecordFrame
+from replaypack.record import Record
+from replaypack.values import decode_payload, decode_small
 from tests.archive.support import calls, same
 
 
@@ -35,6 +38,37 @@ def test_rows_and_responses_are_those_of_lookups(tmp_path: Path) -> None:
                 assert same(response_behind(row, blob), record.response)
 
 
+def test_what_lies_ahead_is_what_lookups_find(tmp_path: Path) -> None:
+    with Archive(tmp_path, {"replaypack": {"fsync": False}}) as archive:
+        with archive.recorder("run") as recorder:
+            for call in calls(200, 5):
+                recorder.append(**call)
+            for number in range(200):
+                recorder.append(kind="tool", identity=number, response={"n": number})
+        recording = archive.open("run")
+        for seq in (0, 150, 203):
+            before = recording.record(seq)
+            ahead = recording.ahead(before, 20)
+            assert ahead.first == seq + 1
+            assert 0 < len(ahead.rows) <= 20
+            for at in range(len(ahead.rows)):
+                expected = recording.record(seq + 1 + at)
+                response = ahead.take(at)
+                assert ahead.take(at) is UNREAD  # given once
+                assert response is UNREAD or same(response, expected.response)
+                found = Record(recording, ahead.found[at], recording._index, response)
+                assert same(found.response, expected.response)
+                assert found.head.status == expected.row.status
+                assert (found.row, found.row_bytes) == (expected.row, expected.row_bytes)
+                assert same(found.request, expected.request)
+        assert not Ahead().rows
+        assert not recording.ahead(recording.record(399), 20).rows
+        # The first of other rows than those that are expected there.
+        frame = before._found.frame
+        assert isinstance(frame, RecordFrame)
+        assert not Ahead(recording._index, frame, 0, seq, 20).rows
+
+
 def row(encoding: int) -> BulkRow:
     raw = msgspec.Raw(b"\xc0")
     return BulkRow(0, "tool", None, b"", "opaque", None, raw, raw, 0, 0, 0, 0, None, raw, 0, encoding)
@@ -56,6 +90,7 @@ def test_what_lookups_refuse_is_refused(name: str) -> None:
     for refuse in (lambda blob: decode_payload(1, blob), lambda blob: response_behind(row(1), blob)):
         with pytest.raises(FormatError):
             refuse(WRONG[name])
+    assert decode_small([b"\x01", WRONG[name], b"\x02"]) == []
 
 
 @pytest.mark.parametrize("value", [None, 2**80, "\ud800", [float("nan")], {"a": [b"\xff"]}, -0.0, {}, "é" * 300])
@@ -63,5 +98,7 @@ def test_what_lookups_give_is_given(value: Any) -> None:
     from replaypack.values import encode
 
     assert same(response_behind(row(1), encode(value)), value)
+    together = decode_small([encode(value), encode([value])])
+    assert not together or same(together, [value, [value]])
     assert response_behind(row(2), b"text") == "text"
     assert response_behind(row(3), b"\xff") == b"\xff"

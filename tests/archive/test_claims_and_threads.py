@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import queue
 import threading
 import time
 import warnings
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -17,6 +19,7 @@ import pytest
 
 from replaypack import Archive, Recorder
 from replaypack._write import journal as journal_module
+from replaypack._write import worker as worker_module
 from replaypack.errors import (
     ConflictError,
     JournalError,
@@ -273,7 +276,7 @@ def test_a_recorder_that_died_before_it_had_its_claim_left_nothing(state: Path) 
     archive = Archive("", storage=storage)
     storage.hook = die
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Recorder, "_abandon", Recorder.close)
+        patch.setattr(Recorder, "_abandon", lambda recorder, **_: recorder.close())
         with pytest.raises(Died):
             archive.recorder("run")
     storage.hook = None
@@ -614,3 +617,22 @@ def test_readers_while_a_recording_grows(tmp_path: Path) -> None:
         thread.join()
     assert errors == []
     check(recording, expected)
+
+
+def test_an_answer_that_comes_as_the_thread_ends_is_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder = Archive(tmp_path).recorder("r")
+    recorder.append(kind="tool", identity=1, response=2)
+    worker = recorder._worker
+
+    class Reply(queue.Queue[Any]):
+        waited = False
+
+        def get(self, block: bool = True, timeout: float | None = None) -> Any:
+            if not self.waited:
+                self.waited = True
+                worker.join(60)
+                raise queue.Empty  # as where nothing came for as long as it waits, and then all at once
+            return super().get(block, timeout)
+
+    monkeypatch.setattr(worker_module, "queue", SimpleNamespace(Queue=Reply, Empty=queue.Empty))
+    assert recorder.seal().content.state == "sealed"

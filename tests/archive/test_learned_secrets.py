@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from replaypack import Archive
+from replaypack import Archive, _learn
 from replaypack.errors import RecorderClosedError, ReplaypackWarning, UsageError
 from replaypack.recover import recover
 from replaypack.storage import MemoryStorage
@@ -216,6 +216,52 @@ def test_appends_and_flushes_of_other_threads_go_on(tmp_path: Path) -> None:
     assert not problems
     assert len(archive.open("r")) == 180
     assert not list(archive.verify("r"))
+
+
+def test_a_flush_waits_while_a_secret_is_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It asked the thread that is ended for it, and no other has taken over yet."""
+    asked, ended, moved = threading.Event(), threading.Event(), threading.Event()
+    problems: list[BaseException] = []
+    with Archive(tmp_path / "a").recorder("r", redact=None, **QUIET) as recorder:  # type: ignore[arg-type]
+        recorder.append(kind="tool", identity=1, response=2)
+        drain, lock, read_back = recorder._worker.drain, recorder._lock, _learn.ReadBack
+
+        def late() -> None:
+            asked.set()
+            assert ended.wait(60)
+            drain()
+
+        class Lock:
+            def __enter__(self) -> None:
+                if ended.is_set() and threading.current_thread() is thread:
+                    moved.set()
+                lock.acquire()
+
+            def __exit__(self, *_: object) -> None:
+                lock.release()
+
+        def read(*arguments: Any) -> Any:
+            ended.set()
+            assert moved.wait(60)
+            return read_back(*arguments)
+
+        def flush() -> None:
+            try:
+                recorder.flush()
+            except BaseException as error:
+                problems.append(error)
+            moved.set()
+
+        thread = threading.Thread(target=flush)
+        monkeypatch.setattr(recorder._worker, "drain", late)
+        monkeypatch.setattr(recorder, "_lock", Lock())
+        monkeypatch.setattr(_learn, "ReadBack", read)
+        thread.start()
+        assert asked.wait(60)
+        recorder.learn_secret(SECRET)
+        thread.join(60)
+        assert not problems
+    assert len(Archive(tmp_path / "a").open("r")) == 1
 
 
 def test_a_journal_that_cannot_be_read_back_stops_the_recorder(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from benchmarks.workloads import agent
 
 from replaypack import Archive
-from replaypack.audit import compact, copy, rekey
+from replaypack.audit import compact, copy, purge, rekey
 from replaypack.errors import (
     ConflictError,
     FormatError,
@@ -448,6 +448,56 @@ def test_purged_records(expected: list[dict[str, Any]]) -> None:
     alone = memory()
     archive.copy_to(alone, responses_only=True)
     sound(alone)
+
+
+def appended_or_rekeyed(archive: Archive, how: str) -> None:
+    if how == "rekey":
+        rekey(archive, "r", match="uuids")
+    else:
+        record(archive, "r", list(calls(3, seed=4)), if_exists="append")
+
+
+@pytest.mark.parametrize("how", ["append", "rekey"])
+def test_what_was_purged_there_does_not_come_back_with_what_follows(how: str) -> None:
+    archive, target = memory(), memory()
+    record(archive, "r", list(calls(12)))
+    archive.copy_to(target)
+    purge(target, "r", [2], "asked to", keep_shared=True)
+    appended_or_rekeyed(archive, how)
+    before = objects(target)
+    with pytest.raises(RecordingExistsError, match="purged there"):
+        archive.copy_to(target)
+    assert objects(target) == before
+    if how == "append":
+        # Purged in the source too, it is what follows.
+        purge(archive, "r", [2, 4], "asked to", keep_shared=True)
+        assert archive.copy_to(target).recordings[0].state == "copied"
+        assert target.open("r").manifest.purged == 2
+    else:
+        archive.copy_to(target, if_exists="replace")
+        assert not target.open("r").manifest.purged
+
+
+@pytest.mark.parametrize("how", ["append", "rekey", "purge"])
+def test_requests_that_are_there_are_not_taken_away_unasked(how: str) -> None:
+    archive, target = memory(), memory()
+    record(archive, "r", list(calls(12)))
+    archive.copy_to(target)
+    if how == "purge":
+        purge(archive, "r", [2], "asked to", keep_shared=True)
+    else:
+        appended_or_rekeyed(archive, how)
+    before = objects(target)
+    with pytest.raises(RecordingExistsError, match="would lack"):
+        archive.copy_to(target, responses_only=True)
+    assert objects(target) == before
+    archive.copy_to(target, responses_only=True, if_exists="replace")
+    assert target.open("r").manifest.storage.withheld
+    # Where they are withheld already, what follows is as well.
+    other = memory()
+    archive.copy_to(other, responses_only=True)
+    record(archive, "r", list(calls(2, seed=9)), if_exists="append")
+    assert archive.copy_to(other, responses_only=True).recordings[0].revision == 2
 
 
 # Signatures

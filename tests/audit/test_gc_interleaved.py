@@ -38,6 +38,13 @@ class Ledger:
         self.names.setdefault(name, []).append(response)
 
     def check(self, store: Storage) -> None:
+        """All of it can be read, and the archive is sound."""
+        self.read(store)
+        archive = Archive("memory://", storage=store)
+        # A commit whose last step was cut off is one all the same.
+        assert [fault for fault in verify_archive(archive) if not fault.code.startswith("latest.")] == []
+
+    def read(self, store: Storage) -> None:
         archive = Archive("memory://", storage=store)
         for name, expected in self.names.items():
             with archive.open(name, fresh=True) as recording:
@@ -45,8 +52,6 @@ class Ledger:
                 assert [record.response for record in records] == expected
                 for record in records:
                     assert record.request is not None
-        # A commit whose last step was cut off is one all the same.
-        assert [fault for fault in verify_archive(archive) if not fault.code.startswith("latest.")] == []
 
 
 class Work(NamedTuple):
@@ -272,7 +277,7 @@ def test_gc_between_any_two_operations(name: str, tmp_path: Path) -> None:
         store, ledger = prepared.copy()
         between = Between(store, number, collects(store))
         work.run(archive_of(between), ledger)
-        ledger.check(store)
+        ledger.read(store)
         collects(store)()
         store.now += 8 * DAY
         collects(store)()
@@ -291,7 +296,7 @@ def test_any_work_between_two_operations_of_gc(name: str, tmp_path: Path) -> Non
         gc(archive_of(between), apply=True, grace=WEEK, keep_last=1)
         if not between.reached:
             break
-        ledger.check(store)
+        ledger.read(store)
         store.now += 8 * DAY
         collects(store)()
         ledger.check(store)

@@ -28,6 +28,7 @@ import pytest
 
 __all__ = [
     "Server",
+    "Weed",
     "gcs_server",
     "moto_server",
     "seaweed_server",
@@ -109,20 +110,20 @@ def gcs_server() -> Iterator[Server]:
     _stop(process)
 
 
-@pytest.fixture(scope="session")
-def seaweed_server() -> Iterator[Server]:
-    """SeaweedFS with its S3 gateway: an independent implementation that decides concurrent creates. Heavy."""
-    found = shutil.which("weed") or shutil.which("weed", path=str(Path(sys.executable).parent))
-    if not found:
-        pytest.skip("SeaweedFS is not installed (extra `heavy`)")
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
-    with tempfile.TemporaryDirectory() as directory:
+class Weed:
+    """SeaweedFS with its S3 gateway on a directory; it can be killed and started again on what it left there."""
+
+    def __init__(self, directory: str) -> None:
+        found = shutil.which("weed") or shutil.which("weed", path=str(Path(sys.executable).parent))
+        if not found:
+            pytest.skip("SeaweedFS is not installed (extra `heavy`)")
+        port = free_port()
+        self.url = f"http://127.0.0.1:{port}"
         ports = {name: free_port() for name in ("master.port", "volume.port", "filer.port")}
         options = [f"-{name}={number}" for name, number in ports.items()]
         # Its gRPC ports are the others plus 10,000 unless they are named, and may then be out of range.
         options += [f"-{name}.grpc={free_port()}" for name in ports] + [f"-s3.port.grpc={free_port()}"]
-        command = [
+        self._command = [
             found,
             "server",
             f"-dir={directory}",
@@ -135,9 +136,32 @@ def seaweed_server() -> Iterator[Server]:
             f"-s3.port={port}",
             *options,
         ]
-        process = _run_server(command, url, seconds=90)
-        yield Server(url)
-        _stop(process)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        self._process = _run_server(self._command, self.url, seconds=90)
+
+    def kill(self) -> None:
+        """End it at once."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def stop(self) -> None:
+        """Let it end."""
+        if self._process is not None:
+            _stop(self._process)
+
+
+@pytest.fixture(scope="session")
+def seaweed_server() -> Iterator[Server]:
+    """SeaweedFS with its S3 gateway: an independent implementation that decides concurrent creates. Heavy."""
+    with tempfile.TemporaryDirectory() as directory:
+        weed = Weed(directory)
+        weed.start()
+        yield Server(weed.url)
+        weed.stop()
 
 
 class _Static(BaseHTTPRequestHandler):

@@ -85,7 +85,7 @@ def _rows_of(frame: RecordFrame) -> tuple[list[BulkRow], list[bytes | None]]:
 def response_behind(row: BulkRow, blob: bytes) -> Any:
     """The response that stands behind a row; `ABSENT` where there is none. Raises `FormatError`."""
     # Too short to be nested too deep, and no timestamp: then it is enough that it is encoded to the same bytes.
-    if row.response_encoding == ENCODING_STRUCTURED and len(blob) < MAX_DEPTH and b"\xff" not in blob:
+    if row.response_encoding == ENCODING_STRUCTURED and len(blob) < MAX_DEPTH and 0xFF not in blob:
         try:
             value = _decode(blob)
             if _encode(value) == blob:

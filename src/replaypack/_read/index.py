@@ -51,6 +51,7 @@ class Found(msgspec.Struct, frozen=True, gc=False):
     """A record in its frame."""
 
     row: Row
+    #: Empty where the digest of its inline response was not computed, which the row does not have then.
     row_bytes: bytes
     inline: bytes | None
     #: Its frame, or where that lies.

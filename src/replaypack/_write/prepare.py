@@ -78,7 +78,10 @@ def prepare_call(
     histories: Histories,
     match: MatchPolicy = NONE,
 ) -> PreparedCall:
-    """Key and encode a call as it is now: what is done to its arguments afterwards changes neither."""
+    """Key and encode a call as it is now: what is done to its arguments afterwards changes neither.
+
+    ``identity`` may be the census of one.
+    """
     if not isinstance(kind, str) or not kind:
         raise UsageError("a record needs a kind, which is text")
     if kind.endswith("bytes") and not kind[:-5].strip("$") and kind != "bytes":
@@ -98,7 +101,8 @@ def prepare_call(
             recipes.append(pieces)
     else:
         scheme = "identity"
-        census = survey(identity)
+        census = identity if type(identity) is Census else survey(identity)
+        identity = census.value
         history = None if match.rules else histories.key(kind, census)
         if history is not None:
             key_bytes, items, parts = history

@@ -57,7 +57,17 @@ from .merge import Live, finish, merge_data, merge_tables
 from .reuse import Reused, read_marks
 from .segment import SegmentBuilder, pack_ref
 
-__all__ = ["ClaimMode", "Progress", "Publisher", "new_id", "now_rfc3339", "progress_of", "write_latest"]
+__all__ = [
+    "ClaimMode",
+    "Progress",
+    "Publisher",
+    "commit_behind",
+    "new_id",
+    "now_rfc3339",
+    "point_behind",
+    "progress_of",
+    "write_latest",
+]
 
 ClaimMode = Literal["create", "append", "replace"]
 
@@ -545,6 +555,38 @@ class Publisher:
         """Overwrite the hint. The commit is done by then, so that failing is a warning."""
         if write_latest(self.storage, name, manifest):
             self.uploaded += len(manifest.raw)
+
+
+def commit_behind(storage: Storage, name: str, manifest: Manifest) -> None:
+    """Create a revision of what the one before it holds, unless the recording is deleted meanwhile.
+
+    Raises `ObjectExistsError` where another writer was faster, `ConflictError` where the recording is gone, and
+    `StorageError`. No collection removes the revision before: ``latest.json`` does not name the new one yet.
+    """
+    key, before = revision_key(name, manifest.storage.revision), revision_key(name, manifest.storage.revision - 1)
+    gone = ConflictError(f"{storage.url}#{name} was deleted meanwhile", hint="nothing of it was written anew")
+    try:
+        storage.get(before)
+    except ObjectMissingError:
+        raise gone from None
+    storage.put_new(key, manifest.raw)
+    try:
+        storage.get(before)
+    except ObjectMissingError:
+        storage.delete(key)
+        raise gone from None
+
+
+def point_behind(storage: Storage, name: str, manifest: Manifest) -> None:
+    """`write_latest` behind `commit_behind`: the hint does not stay where the recording is deleted meanwhile."""
+    if not write_latest(storage, name, manifest):
+        return
+    with suppress(StorageError):
+        try:
+            storage.get(revision_key(name, manifest.storage.revision))
+        except ObjectMissingError:
+            if storage.get(latest_key(name)) == manifest.raw:
+                storage.delete(latest_key(name))
 
 
 def write_latest(storage: Storage, name: str, manifest: Manifest) -> bool:

@@ -16,18 +16,21 @@ __all__ = ["redact_parts"]
 def redact_parts(redactor: Redactor, parts: list[Any]) -> int:
     """Remove secrets from parts of a record, in place; return the flags (bits) that say what was done.
 
-    Exceptions come back as their description. What is of a wrong type stays, to be refused by what checks it.
+    A part may be the census of one. Exceptions come back as their description. What is of a wrong type stays, to be
+    refused by what checks it.
     """
+    there = []
     for number, part in enumerate(parts):
+        if part is None or part is ABSENT:
+            continue
         if isinstance(part, BaseException):
-            parts[number] = describe_error(part)
-    values = [part.value if type(part) is Census else part for part in parts]
-    if redactor.is_clean([value for value in values if value is not None and value is not ABSENT]):
+            part = parts[number] = describe_error(part)
+        there.append(part)
+    if redactor.is_clean(there):
         return 0
     bits = 0
-    for number, value in enumerate(values):
-        if value is None:
-            continue
+    for number, part in enumerate(parts):
+        value = part.value if type(part) is Census else part
         clean, more = redactor.process(value)
         if clean is not value:
             parts[number] = clean

@@ -123,11 +123,12 @@ class Worker(threading.Thread):
         reply: queue.Queue[tuple[Any, Exception | None]] = queue.Queue()
         self._queue.put((what, *arguments, reply, 0))
         while True:
+            alive = self.is_alive()  # asked first: what it answered before it ended is there then
             try:
-                result, error = reply.get(timeout=1.0)
+                result, error = reply.get(timeout=1.0 if alive else 0)
                 break
             except queue.Empty:
-                if not self.is_alive():
+                if not alive:
                     raise self._publish_error(self._died or RuntimeError("the background thread ended")) from self._died
         if error is not None:
             raise error

@@ -15,7 +15,7 @@ from replaypack._read.sequence import in_order
 from replaypack._write.literals import SPLIT
 from replaypack._write.merge import finish
 from replaypack._write.publish import Progress as State
-from replaypack._write.publish import Publisher, new_id
+from replaypack._write.publish import Publisher, commit_behind, new_id, point_behind
 from replaypack._write.segment import PACK_TARGET, SegmentBuilder
 from replaypack._write.shared import SharedLiterals, User
 from replaypack.errors import (
@@ -27,7 +27,6 @@ from replaypack.errors import (
 from replaypack.format.frame import Compressor
 from replaypack.format.manifest import Manifest, PackRef, encode_manifest
 from replaypack.format.merkle import MerkleTree, leaf_hash
-from replaypack.format.names import revision_key
 from replaypack.format.recipe import Op, encode_ops
 from replaypack.format.record_frame import MAX_FRAME_RECORDS, Entry, RecordFrame, encode_frame
 from replaypack.format.table import INLINE_SPACE, KEYS, TableShape
@@ -211,14 +210,14 @@ class Job:
         number = manifest.storage.revision
         publisher.ensure()
         try:
-            self._tools.storage.put_new(revision_key(self.name, number), manifest.raw)
+            commit_behind(self._tools.storage, self.name, manifest)
         except ObjectExistsError:
             raise ConflictError(
                 f"another writer committed revision {number} of {self.name!r} first; it is as that writer left it",
                 hint="run it again",
             ) from None
         publisher.named()
-        publisher.write_latest(self.name, manifest)
+        point_behind(self._tools.storage, self.name, manifest)
         return manifest, packs
 
     def _check(self, written: Recording) -> None:

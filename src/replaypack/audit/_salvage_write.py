@@ -30,6 +30,7 @@ from replaypack.format.row import (
     encode_row,
     parse_row,
 )
+from replaypack.format.summary import Summary
 from replaypack.format.table import INLINE_SPACE, BlobEntry, pack_blob, pack_key
 from replaypack.policies.matching import NONE
 from replaypack.storage import Storage
@@ -82,6 +83,7 @@ class RecordingWriter:
         self._keys = bytearray()
         self._size = 0
         self._nowhere = _NOWHERE
+        self._summary = Summary()
         self._tombstones: dict[tuple[str, str], list[tuple[int, str]]] = {}
 
     def purged(self, record: Purged, key: bytes | None) -> None:
@@ -124,6 +126,7 @@ class RecordingWriter:
             splitter.inlines.note(INLINE_SPACE + self._inlines, inline)
             self._inlines += len(inline)
         self.tree.add(leaf_hash(record.row_bytes))
+        self._summary.add(row)
         self._counts[row.kind] = self._counts.get(row.kind, 0) + 1
         if row.response_size >= INLINE_LIMIT:
             self._builder.add_blob(pack_blob(BlobEntry(row.response_digest[:16], row.seq, 2)))
@@ -193,7 +196,7 @@ class RecordingWriter:
             revision=revision,
             cause="recover",
             state=content.state,
-            progress=State(self.tree, counts, literals, self._inlines),
+            progress=State(self.tree, counts, literals, self._inlines, None if self._tombstones else self._summary),
             error=content.error,
             previous=previous,
         )

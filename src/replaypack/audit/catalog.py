@@ -70,6 +70,8 @@ def _entry(archive: Archive, name: str) -> CatalogEntry | Fault:
                 state=content.state,
                 started=content.started,
                 records=content.records,
+                purged=recording.manifest.purged,
+                withheld=[*storage.withheld],
                 counts=content.counts,
                 bytes=sum(pack.size for pack in recording.index.packs),
                 content=recording.content_digest,

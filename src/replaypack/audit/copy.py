@@ -7,8 +7,6 @@ recording visible, all of it at once. Interrupted, it is run again: what has arr
 
 from __future__ import annotations
 
-import fnmatch
-import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
@@ -19,8 +17,8 @@ import msgspec
 
 from replaypack._arguments import check_number
 from replaypack._read.references import packs_of
-from replaypack._write.claim import mark, refuse_case_twin, refuse_claimed
-from replaypack._write.publish import Publisher, now_rfc3339, progress_of, write_latest
+from replaypack._write.claim import mark
+from replaypack._write.publish import Publisher, commit_behind, now_rfc3339, progress_of, write_latest
 from replaypack._write.reuse import read_marks, renamed
 from replaypack._write.rewrite import Fate, LiteralFate, rewrite
 from replaypack.errors import (
@@ -29,8 +27,6 @@ from replaypack.errors import (
     FormatError,
     ObjectExistsError,
     ObjectMissingError,
-    RecordingExistsError,
-    RecordingNotFoundError,
     StorageUnsupportedError,
     UsageError,
 )
@@ -42,10 +38,10 @@ from replaypack.format.marks import Marks
 from replaypack.format.names import MARKER, check_name, latest_key, pack_key_of, revision_key, signature_parts
 from replaypack.format.table import FrameEntry
 from replaypack.recording import Recording
-from replaypack.recover import finish_leftover
 from replaypack.storage import Storage
 
 from ._belonging import Belonging
+from ._copy_plan import RESPONSES_ONLY, WHOLE, IfExists, Plan, Planner, is_pattern, names_of, withheld_by
 from ._faults import Progress, Report
 from ._transfer import Stopped, Transfer
 from .sign import MAX_OBJECTS
@@ -54,13 +50,8 @@ if TYPE_CHECKING:
     from replaypack._read.packs import Frame
     from replaypack.archive import Archive
 
-__all__ = ["POLICIES", "Copied", "CopiedRecording", "copy"]
+__all__ = ["Copied", "CopiedRecording", "copy"]
 
-IfExists = Literal["error", "replace"]
-#: What of a recording is taken: all of it, or what replay needs.
-POLICIES = ("whole", "responses-only")
-WHOLE, RESPONSES_ONLY = POLICIES
-_WITHHELD = ["identity", "request"]
 #: Packs below this size (bytes) are packed anew where tables are written anyway: a small recording stays in one pack.
 _SMALL = 4 << 20
 #: Cache of a recording that is read once (bytes).
@@ -119,8 +110,8 @@ def copy(
     has the same content digest, replays, and says what it lacks.
 
     A recording that the target has is left alone. One of the same name that this one continues gets a new revision;
-    any other is refused, unless ``if_exists`` is ``"replace"``: then it gets a new revision too, and its older ones
-    stay. Of a recording that is being recorded its last finished revision is copied, if it has one.
+    any other is refused, and so is a copy that would bring back what was purged there, or lack requests that are there,
+    unless ``if_exists`` is ``"replace"``: then it gets a new revision too, and its older ones stay. Of a recording that is being recorded its last finished revision is copied, if it has one.
 
     ``jobs`` packs and recordings are under way at a time; ``progress`` is told how many recordings were looked at, then
     bytes, from several threads one after another. Memory: about 128 MiB of packs (or the largest one), 100 MiB for a
@@ -133,15 +124,15 @@ def copy(
     if if_exists not in ("error", "replace"):
         raise UsageError(f"if_exists={if_exists!r} is not 'error' or 'replace'")
     patterns = [names] if isinstance(names, str) else None if names is None else list(names)
-    explicit = patterns is not None and not any(map(_is_pattern, patterns))
-    chosen = _names(source, patterns)
+    explicit = patterns is not None and not any(map(is_pattern, patterns))
+    chosen = names_of(source, patterns)
     for label, value in (("revision", revision), ("to", to)):
         if value is not None and (not explicit or len(chosen) != 1):
             raise UsageError(f"{label} is of one recording: name it")
     if to is not None:
         check_name(to)
     policy = RESPONSES_ONLY if responses_only else WHOLE
-    planner = _Planner(source, target, policy, if_exists, refuse_open=explicit)
+    planner = Planner(source, target, policy, if_exists, refuse_open=explicit)
     with ThreadPoolExecutor(jobs, thread_name_prefix="replaypack-plan") as pool:
         try:
             plans = list(pool.map(lambda name: planner.plan(name, revision, to or name), chosen))
@@ -151,154 +142,10 @@ def copy(
     return _Copier(source, target, policy, plans, jobs, progress).run()
 
 
-def _is_pattern(name: str) -> bool:
-    return isinstance(name, str) and re.search(r"[*?[]", name) is not None
-
-
-def _names(source: Archive, patterns: list[str] | None) -> list[str]:
-    """The recordings that are named, each once, in order."""
-    if patterns is not None and not any(map(_is_pattern, patterns)):
-        return list(dict.fromkeys(map(check_name, patterns)))
-    known = list(source.recordings())
-    if patterns is None:
-        if not known:
-            source.require()
-        return known
-    found: dict[str, None] = {}
-    for pattern in patterns:
-        matching = fnmatch.filter(known, pattern) if _is_pattern(pattern) else [check_name(pattern)]
-        if not matching:
-            raise RecordingNotFoundError(f"no recording of {source.url} matches {pattern!r}")
-        found.update(dict.fromkeys(matching))
-    return list(found)
-
-
-# What is to be done
-
-
-class _Plan(NamedTuple):
-    """One recording: the revision to copy, and what the destination has of that name (revision, manifest digest)."""
-
-    name: str
-    to: str
-    action: Literal["copy", "there", "left out"]
-    revision: int | None
-    id: bytes
-    content_digest: str | None
-    records: int
-    newest: tuple[int, str] | None
-    note: str | None
-
-
-class _Planner:
-    """Finds out what to do of each recording, and whether anything is in the way, before anything moves."""
-
-    def __init__(
-        self, source: Archive, target: Archive, policy: str, if_exists: IfExists, *, refuse_open: bool
-    ) -> None:
-        self._source = source
-        self._target = target
-        self._policy = policy
-        self._if_exists = if_exists
-        self._refuse_open = refuse_open
-
-    def plan(self, name: str, revision: int | None, to: str) -> _Plan:
-        manifest: Manifest | None = self._source.manifests.find(name, revision, fresh=True)
-        assert manifest is not None
-        note = None
-        if manifest.content.state == "open":
-            manifest, note = self._finished(name, manifest, revision)
-            if manifest is None:
-                return _Plan(name, to, "left out", None, b"", None, 0, None, note)
-        refuse_case_twin(self._target.storage, to)
-        finish_leftover(self._target, to, "error")
-        newest = self._target.manifests.newest(to, fresh=True)
-        refuse_claimed(self._target.storage, to, newest)
-        action: Literal["copy", "there"] = "copy"
-        if newest is not None and (newest.content.records or newest.content.state != "open"):
-            action = self._compare(name, to, manifest, newest)
-        return _Plan(
-            name,
-            to,
-            action,
-            manifest.storage.revision,
-            bytes.fromhex(manifest.content.id),
-            manifest.content_digest,
-            manifest.content.records,
-            (newest.storage.revision, newest.digest) if newest is not None else None,
-            note,
-        )
-
-    def _finished(self, name: str, manifest: Manifest, revision: int | None) -> tuple[Manifest | None, str]:
-        """The last finished revision of a recording that is being recorded."""
-        if revision is None:
-            for older in self._older(name, manifest):
-                if older.content.state != "open":
-                    number = older.storage.revision
-                    return older, f"it is being recorded; copied is revision {number}, the last that is finished"
-        if self._refuse_open:
-            raise UsageError(
-                f"{self._source.url}#{name} is still being recorded",
-                hint="copy it when it is sealed, or finish it with `replaypack recover`",
-            )
-        return None, "it is still being recorded"
-
-    def _older(self, name: str, manifest: Manifest) -> Iterator[Manifest]:
-        for number in range(manifest.storage.revision, 0, -1):
-            older = self._source.manifests.get(revision_key(name, number))
-            if older is not None:
-                yield older
-
-    def _compare(self, name: str, to: str, manifest: Manifest, newest: Manifest) -> Literal["copy", "there"]:
-        """What to do where the destination has a recording of that name."""
-        withheld = _withheld(manifest.storage, self._policy)
-        there = newest.storage
-        if newest.content_digest == manifest.content_digest:
-            purged, purged_there = _purged(manifest.storage), _purged(there)
-            if not purged_there <= purged and self._if_exists != "replace":
-                raise RecordingExistsError(
-                    f"{self._target.url}#{to} has records that were purged there, and not in {self._source.url}",
-                    hint="purge them in the source too; --if-exists replace brings them back",
-                )
-            if purged == purged_there and set(there.withheld) <= set(withheld):
-                return "there"
-            return "copy"
-        if self._if_exists == "replace" or self._continues(name, manifest, newest):
-            return "copy"
-        raise RecordingExistsError(
-            f"{self._target.url}#{to} is another recording, or went on by itself",
-            hint="copy to another name (DST#name), or give it a new revision with --if-exists replace",
-        )
-
-    def _continues(self, name: str, manifest: Manifest, newest: Manifest) -> bool:
-        """Whether the destination has an older state of this very recording."""
-        if manifest.content.id != newest.content.id:
-            return False
-        if newest.content_digest in (manifest.content.extends, manifest.content.derived_from):
-            return True
-        copied = newest.storage.source
-        return any(
-            older.content_digest == newest.content_digest or (copied is not None and older.digest == copied.manifest)
-            for older in self._older(name, manifest)
-        )
-
-
-def _withheld(storage: StorageSection, policy: str) -> list[str]:
-    """What a copy lacks."""
-    return sorted({*storage.withheld, *(_WITHHELD if policy == RESPONSES_ONLY else ())})
-
-
-def _purged(storage: StorageSection) -> set[int]:
-    return {seq for tombstone in storage.tombstones for seq, _ in tombstone.records}
-
-
-# Doing it
-
-
 class _Publisher(Publisher):
     """Its packs go the way of all others, in the background."""
 
-    def __init__(self, transfer: Transfer, plan: _Plan, manifest: Manifest, policy: str) -> None:
+    def __init__(self, transfer: Transfer, plan: Plan, manifest: Manifest, policy: str) -> None:
         seed = b"copy" + bytes.fromhex(manifest.content_digest) + policy.encode()
         super().__init__(
             transfer.target,
@@ -326,7 +173,7 @@ class _Copier:
         source: Archive,
         target: Archive,
         policy: str,
-        plans: list[_Plan],
+        plans: list[Plan],
         jobs: int,
         progress: Report | None,
     ) -> None:
@@ -376,7 +223,7 @@ class _Copier:
         mark(self._target.storage)
         return new
 
-    def _each(self, work: Callable[[_Plan], CopiedRecording | None], plans: list[_Plan]) -> Iterator[CopiedRecording]:
+    def _each(self, work: Callable[[Plan], CopiedRecording | None], plans: list[Plan]) -> Iterator[CopiedRecording]:
         """Do it for several recordings at a time."""
         with ThreadPoolExecutor(self._jobs, thread_name_prefix="replaypack-copy") as pool:
             futures = [pool.submit(work, plan) for plan in plans]
@@ -400,7 +247,7 @@ class _Copier:
                 self._report(Progress("", "bytes", self._done, max(self._done, self._total)))
 
     @contextmanager
-    def _open(self, plan: _Plan) -> Iterator[Recording]:
+    def _open(self, plan: Plan) -> Iterator[Recording]:
         assert plan.revision is not None
         manifest = self._source.manifests.find(plan.name, plan.revision, fresh=False)
         with Recording(self._source.storage, plan.name, manifest, cache_bytes=_CACHE) as recording:
@@ -417,7 +264,7 @@ class _Copier:
             for name, size in packs_of(recording.manifest, storage).items()
         ]
 
-    def _look(self, plan: _Plan) -> None:
+    def _look(self, plan: Plan) -> None:
         """Find out which packs are missing, and which of them may be given away whole."""
         with self._open(plan) as recording:
             refs = self._packs(recording)
@@ -440,7 +287,7 @@ class _Copier:
                 total = sum(plan.action == "copy" for plan in self._plans)
                 self._report(Progress(plan.name, "recordings", self._looked, total))
 
-    def _copy(self, plan: _Plan) -> CopiedRecording:
+    def _copy(self, plan: Plan) -> CopiedRecording:
         signatures = 0
         revision = plan.newest[0] if plan.action == "there" and plan.newest is not None else None
         note = plan.note
@@ -464,7 +311,7 @@ class _Copier:
             note,
         )
 
-    def _one(self, plan: _Plan, recording: Recording) -> int:
+    def _one(self, plan: Plan, recording: Recording) -> int:
         newest = plan.newest
         refs = {ref.digest: ref for ref in self._packs(recording)}
         for _ in range(_ATTEMPTS):
@@ -485,7 +332,7 @@ class _Copier:
         )
 
     def _storage(
-        self, plan: _Plan, recording: Recording, refs: dict[str, PackRef]
+        self, plan: Plan, recording: Recording, refs: dict[str, PackRef]
     ) -> tuple[StorageSection, list[PackRef]]:
         """Send the packs of a recording; return where its bytes lie then, and the packs that were there."""
         whole = self._policy == WHOLE
@@ -579,7 +426,7 @@ class _Copier:
         return relied
 
     def _commit(
-        self, plan: _Plan, recording: Recording, section: StorageSection, number: int, previous: str | None
+        self, plan: Plan, recording: Recording, section: StorageSection, number: int, previous: str | None
     ) -> Manifest:
         source = recording.manifest
         manifest = encode_manifest(
@@ -593,14 +440,17 @@ class _Copier:
                 writer=digest(bytes.fromhex(source.digest) + self._policy.encode())[:8].hex(),
                 created=now_rfc3339(),
                 previous=previous,
-                withheld=_withheld(source.storage, self._policy),
+                withheld=withheld_by(source.storage, self._policy),
                 source=Source(manifest=source.digest, policy=self._policy),
             ),
         )
         if manifest.content_digest != source.content_digest:
             raise FormatError("its content is not canonical", where=recording.locator)
         try:
-            self._target.storage.put_new(revision_key(plan.to, number), manifest.raw)
+            if previous is None:
+                self._target.storage.put_new(revision_key(plan.to, number), manifest.raw)
+            else:
+                commit_behind(self._target.storage, plan.to, manifest)
         except ObjectExistsError:
             raise ConflictError(
                 f"another writer committed revision {number} of {self._target.url}#{plan.to} first",
@@ -620,7 +470,7 @@ class _Copier:
 
     # Signatures
 
-    def _sign(self, plan: _Plan) -> tuple[int, str | None]:
+    def _sign(self, plan: Plan) -> tuple[int, str | None]:
         """Copy the signatures of the content that is copied; return how many, and what was in the way."""
         storage, target = self._source.storage, self._target.storage
         try:

@@ -16,7 +16,7 @@ from replaypack._escape import counted
 from replaypack._read.packs import PackReader
 from replaypack._write.claim import refuse_claimed
 from replaypack._write.intervals import Intervals
-from replaypack._write.publish import Publisher, now_rfc3339, progress_of
+from replaypack._write.publish import Publisher, commit_behind, now_rfc3339, progress_of
 from replaypack._write.reuse import renamed
 from replaypack._write.rewrite import rewrite
 from replaypack.errors import (
@@ -30,7 +30,7 @@ from replaypack.errors import (
 )
 from replaypack.format.digests import digest
 from replaypack.format.manifest import MAX_PURGED, MAX_REASON, Manifest, PackRef, Tombstone, encode_manifest
-from replaypack.format.names import check_name, latest_key, pack_key_of, revision_key
+from replaypack.format.names import check_name, latest_key, pack_key_of
 from replaypack.format.pack import FrameKind, Toc
 from replaypack.recording import Recording
 from replaypack.recover import finish_leftover
@@ -519,7 +519,7 @@ class _Purge:
 
     def _commit(self, name: str, manifest: Manifest) -> None:
         try:
-            self._storage.put_new(revision_key(name, manifest.revision), manifest.raw)
+            commit_behind(self._storage, name, manifest)
         except ObjectExistsError:
             raise ConflictError(
                 f"another writer committed revision {manifest.revision} of {name!r} first; nothing was deleted",

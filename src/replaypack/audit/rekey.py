@@ -18,7 +18,7 @@ from replaypack._read.sequence import in_order
 from replaypack._write.claim import refuse_case_twin, refuse_claimed
 from replaypack._write.merge import finish
 from replaypack._write.publish import Progress as State
-from replaypack._write.publish import Publisher
+from replaypack._write.publish import Publisher, commit_behind
 from replaypack._write.reuse import renamed
 from replaypack._write.segment import PACK_TARGET, SegmentBuilder
 from replaypack.canonical import canonical_json
@@ -250,7 +250,10 @@ class _Writer:
         )
         publisher.ensure()
         try:
-            self._storage.put_new(revision_key(publisher.name, self._number), manifest.raw)
+            if self._number > 1:
+                commit_behind(self._storage, publisher.name, manifest)
+            else:
+                self._storage.put_new(revision_key(publisher.name, self._number), manifest.raw)
         except ObjectExistsError:
             raise ConflictError(
                 f"another writer committed revision {self._number} of {publisher.name!r} first; nothing was changed",

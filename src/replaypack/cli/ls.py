@@ -98,7 +98,9 @@ def _cataloged(entry: CatalogEntry) -> dict[str, Any]:
     import msgspec
 
     row: dict[str, Any] = msgspec.structs.asdict(entry)
-    return {**row, "content_digest": row.pop("content")}
+    del row["manifest"]
+    row["content_digest"] = row.pop("content")
+    return row
 
 
 def _cells(row: dict[str, Any], *, terminal: bool, long: bool) -> list[object]:

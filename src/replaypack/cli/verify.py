@@ -63,7 +63,7 @@ def verify(
         name, revision = at.name, at.revision
     else:
         archive, name, revision = archive_at(target, option), None, None
-        if expect_digest or expect_manifest:
+        if expect_digest is not None or expect_manifest is not None:
             raise UsageError("an expected digest is of one recording: give its locator")
     with archive:
         if name is None:
@@ -72,7 +72,7 @@ def verify(
                 archive.require()
         else:
             names = [name]
-        if name is not None and (expect_digest or expect_manifest):
+        if name is not None and (expect_digest is not None or expect_manifest is not None):
             archive.open(name, revision, expect_digest=expect_digest, expect_manifest=expect_manifest)
         found: list[Fault] = []
         resumed: list[Resumed] = []

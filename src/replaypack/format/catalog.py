@@ -35,6 +35,8 @@ class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     started: str
     records: int
+    purged: int
+    withheld: list[str]
     counts: dict[str, int]
     bytes: int
     content: str

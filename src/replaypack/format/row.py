@@ -6,6 +6,8 @@ writer that puts the response right behind the row leaves them out and a reader 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from operator import add
 from typing import Annotated, Any
 
 import msgspec
@@ -14,7 +16,7 @@ from msgspec import Meta
 from replaypack._plain import scan
 from replaypack.errors import FormatError
 
-from .digests import DIGEST_SIZE, digest
+from .digests import DIGEST_SIZE, digest, digests
 
 __all__ = [
     "ABSENT_DIGEST",
@@ -29,6 +31,8 @@ __all__ = [
     "encode_row",
     "parse_row",
     "parse_stored_row",
+    "parse_stored_rows",
+    "parse_whole_rows",
     "with_key",
 ]
 
@@ -48,6 +52,7 @@ _MAX_SEQ = (1 << 48) - 1
 _DIGEST_HEAD = b"\xc4\x20"
 _HEAD = b"\xdc\0\x11"
 _NO_SCOPE = bytes(8)
+_NO_DIGEST = bytes(DIGEST_SIZE)
 
 
 _Natural = Annotated[int, Meta(ge=0)]
@@ -94,6 +99,7 @@ class Row(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=Tr
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Row)
+_many = msgspec.msgpack.Decoder(list[Row])
 
 
 def encode_row(row: Row) -> bytes:
@@ -137,3 +143,53 @@ def parse_stored_row(stored: bytes, inline: bytes | None, *, where: str = "row")
     if inline is not None and (row.response_size != len(inline) or len(inline) >= INLINE_LIMIT):
         raise FormatError(f"a row names a response of {row.response_size} bytes, {len(inline)} follow", where=where)
     return row, data
+
+
+def parse_stored_rows(stored: list[bytes], inlines: list[bytes | None], *, where: str = "rows") -> list[Row]:
+    """Decode several rows, as `parse_stored_row` does, for their fields alone: they have no bytes to be hashed.
+
+    The digests of inline responses are not computed, zeros stand in their place. Raises `FormatError`.
+    """
+    if None in inlines:
+        stored = [data if inline is None else data + _NO_DIGEST for data, inline in zip(stored, inlines, strict=True)]
+        whole = b"".join(stored)
+    else:
+        whole = _NO_DIGEST.join((*stored, b""))
+    try:
+        rows = _many.decode(b"\xdd" + len(stored).to_bytes(4, "big") + whole)
+    except (msgspec.MsgspecError, RecursionError, ValueError) as error:
+        raise FormatError(f"rows do not parse: {error}", where=where) from None
+    for row, inline in zip(rows, inlines, strict=True):
+        if (
+            (inline is not None and (row.response_size != len(inline) or row.response_size >= INLINE_LIMIT))
+            or (row.response_encoding == 0 and inline != b"")
+            or (row.attributes is not None and scan(row.attributes).foreign)
+        ):
+            raise FormatError("a row is not as rows are", where=where)
+    return rows
+
+
+def parse_whole_rows(
+    stored: Sequence[bytes], inlines: Sequence[bytes | None], *, where: str = "rows"
+) -> tuple[list[Row], list[bytes]]:
+    """As `parse_stored_row` of several rows; the `FormatError` does not say which of them is none."""
+    if None in inlines:
+        whole = [
+            data if inline is None else data + digest(inline) for data, inline in zip(stored, inlines, strict=True)
+        ]
+    else:
+        whole = list(map(add, stored, digests(inlines)))  # type: ignore[arg-type]
+    try:
+        rows = list(map(_decoder.decode, whole))
+    except (msgspec.MsgspecError, RecursionError, ValueError) as error:
+        raise FormatError(f"a row does not parse: {error}", where=where) from None
+    for row, data, inline in zip(rows, whole, inlines, strict=True):
+        if (
+            data[:3] != _HEAD
+            or data[-34:-32] != _DIGEST_HEAD
+            or (inline is not None and not row.response_size == len(inline) < INLINE_LIMIT)
+            or (row.response_encoding == 0 and (row.response_size or row.response_digest != ABSENT_DIGEST))
+            or (row.attributes is not None and scan(row.attributes).foreign)
+        ):
+            raise FormatError("a row is not as rows are", where=where)
+    return rows, whole

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from replaypack._plain import on_fresh_stack, to_plain
+from replaypack._plain import Census, on_fresh_stack, to_plain
 from replaypack.errors import FormatError, ReplaypackError, UsageError
 from replaypack.values import ABSENT
 
@@ -100,7 +100,10 @@ class RedactionPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 def _sound(label: str, text: str) -> bool:
-    return bool(_PREFIX.fullmatch(text)) if label == "prefixes" else bool(words(text)) and len(text) <= 128
+    if label != "prefixes":
+        return bool(words(text)) and len(text) <= 128
+    # What stands for secrets is none itself.
+    return bool(_PREFIX.fullmatch(text)) and text not in PLACEHOLDER and PLACEHOLDER not in f"__{text}"
 
 
 DEFAULT: Final = RedactionPolicy()
@@ -198,25 +201,48 @@ class Redactor:
         result = on_fresh_stack(lambda: walk.whole(plain))
         return result, walk.bits
 
-    def is_clean(self, values: list[Any]) -> bool:
-        """Whether none of these has a secret; False also where one of them has to be looked at by itself."""
-        return self._dirty(values, self._state) is False
+    def is_clean(self, values: Iterable[Any]) -> bool:
+        """Whether none of these, or of what they are the census of, has a secret.
+
+        False also where one of them has to be looked at by itself.
+        """
+        keys: list[object] = []
+        texts: list[str] = []
+        blobs: list[bytes] = []
+        for value in values:
+            if type(value) is str:
+                texts.append(value)
+            elif type(value) is Census and value.texts is not None:
+                keys += value.keys
+                texts += value.texts
+                blobs += value.blobs
+            else:
+                found = leaves(value.value if type(value) is Census else value)
+                if found is None:
+                    return False
+                keys += found[0]
+                texts += found[1]
+                blobs += found[2]
+        return not self._any_dirty(keys, texts, blobs, self._state)
 
     def _dirty(self, value: Any, state: _State) -> bool | None:
         """Whether a pass through a value may change it; None where it is not plain data."""
-        memo = state.memo
-        if type(value) is str and value in memo.clean:
+        if type(value) is str and value in state.memo.clean:
             return False
         found = leaves(value)
-        if found is None:
-            return None
-        keys, texts, blobs = found
+        return None if found is None else self._any_dirty(*found, state)
+
+    def _any_dirty(
+        self, keys: Collection[object], texts: Collection[str], blobs: Collection[bytes], state: _State
+    ) -> bool:
+        memo = state.memo
         dirty = bool(blobs) and not memo.blobs.issuperset(blobs)
-        if keys and not keys <= memo.keys:
-            dirty = self._new_keys(keys - memo.keys, state) or dirty
-        unknown = memo.unknown(texts)
-        if unknown:
-            dirty = self._new_texts(unknown, state) or dirty
+        if not memo.keys.issuperset(keys):
+            dirty = self._new_keys(set(keys) - memo.keys, state) or dirty
+        if not memo.clean.issuperset(texts):
+            unknown = memo.unknown(texts)
+            if unknown:
+                dirty = self._new_texts(unknown, state) or dirty
         return dirty
 
     def _new_keys(self, keys: Iterable[object], state: _State) -> bool:
@@ -265,6 +291,11 @@ class Redactor:
 
     def _walk(self, state: _State) -> Walk:
         return Walk(self._rules, state.known, state.memo)
+
+    @property
+    def knows_secrets(self) -> bool:
+        """Whether values are removed because they are known, besides what rules find."""
+        return bool(self._state.known)
 
     def names(self, name: str) -> bool:
         """Whether the value of a field of this name is removed."""

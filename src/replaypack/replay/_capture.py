@@ -29,7 +29,9 @@ def plain_result(value: Any) -> tuple[Any, Any]:
     if type(value) in SCALARS:
         return value, value
     census = survey(value)
-    return (to_plain(value) if census.value is value and _has_tuple(value) else census.value), census
+    if census.value is value and (_has_tuple(value) if census.tuples is None else census.tuples):
+        return to_plain(value), census
+    return census.value, census
 
 
 def _has_tuple(value: Any) -> bool:

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from functools import cached_property
 
-from replaypack.errors import PurgedError
+from replaypack._read.ahead import UNREAD, Ahead
+from replaypack.canonical import key_digest
+from replaypack.errors import CanonicalizationError, PurgedError
+from replaypack.format.row import Row
 from replaypack.recording import Record, Recording
 
 __all__ = ["Cursor"]
+
+#: How many records are parsed together, at first and at most.
+_FEW, _MANY = 2, 64
 
 
 class Cursor:
@@ -24,21 +31,40 @@ class Cursor:
     Memory: one bit a record, one entry for each key that was asked more than once, and a frame of records.
     """
 
-    def __init__(self, recording: Recording, *, answers: Callable[[Record], bool]) -> None:
+    def __init__(self, recording: Recording, *, answers: Callable[[Row], bool]) -> None:
         self.recording = recording
         self._answers = answers
         self._count = len(recording)
         #: All records before this one are played; of those behind it the bits tell.
         self._front = 0
         self._bits = bytearray((self._count + 7) // 8)
+        self._scattered = False  # whether any is set
         # The record before the front, while calls come in recorded order.
         self._before: Record | None = None
+        self._ahead = Ahead()
         # Where to go on, by key and label of the records; only of keys of which the first record is played. What is
         # played in recorded order is not counted here: the bits tell.
         self._next: dict[tuple[bytes, str | None], int] = {}
         # Of calls that had no answer left, which may be asked again and again.
         self._tallies: dict[tuple[bytes, str | None], tuple[int, int | None]] = {}
         self._lock = threading.Lock()
+
+    def take_next(self, kind: str, identity: object, scope: str | None) -> Record | None:
+        """`take` where the call is the one that was recorded next; None where `take` has to see.
+
+        That such a call holds no secret follows from its key: it is not searched.
+        """
+        if self._before is None or not self._as_it_is:
+            return None
+        try:
+            key = key_digest(kind, identity)
+        except CanonicalizationError:
+            return None
+        return None if self._next and (key, scope) in self._next else self._take_front(key, scope)
+
+    @cached_property
+    def _as_it_is(self) -> bool:
+        return self.recording.keys_as_they_are
 
     def take(self, key: bytes, scope: str | None = None) -> Record | None:
         """Consume the next record of a key (32 bytes) and return it, its response loaded.
@@ -51,6 +77,7 @@ class Cursor:
             front = self._take_front(key, scope)
             if front is not None:
                 return front
+            self._before = None
         record: Record | PurgedError | None
         while True:
             if self._next and (key, scope) in self._next:
@@ -61,41 +88,56 @@ class Cursor:
                 if record is None:
                     return None
                 label = record.scope
-            if record is None or not self._play(record):
+            if record is None or not self._play(record.seq, record):
                 record = self._numbered(key, label)
                 if record is None:
                     return None
-                if not self._play(record):
+                if not self._play(record.seq, record):
                     continue
             if isinstance(record, PurgedError):
                 raise record
-            if self._answers(record):
+            if self._answers(record.head):
                 return record
 
     def _at(self, key: bytes, scope: str | None, nth: int = 0) -> Record | PurgedError | None:
         """A record of a call; the error of one that was purged, which has its number and scope."""
         try:
-            return self.recording.lookup_digest(key, scope=scope, nth=nth)
+            record = self.recording.lookup_digest(key, scope=scope, nth=nth)
         except PurgedError as error:
             return error
+        # After its tables were exchanged, a recording that is being written may have more than were there.
+        return record if record is None or record.seq < self._count else None
 
     def _take_front(self, key: bytes, scope: str | None) -> Record | None:
         """The record at the front, if it is the one that is asked for."""
-        while (before := self._before) is not None and before.row.seq + 1 == self._front:
-            record = self.recording.following(before, key, scope)
-            if record is not None and self._answers(record):
-                record.response  # noqa: B018 - what cannot be read is not played
-                if self._play(record):
-                    return record
-            elif not self._step_over(before):
+        while (before := self._before) is not None:
+            ahead, index = self._ahead, self.recording._index
+            at = self._front - ahead.first
+            if not 0 <= at < len(ahead.rows) or ahead.index is not index:
+                ahead, at = self._look_ahead(before), 0
+                if before.seq + 1 != self._front or not ahead.rows or ahead.index is not index:
+                    break
+            row = ahead.rows[at]
+            asked = (row.key if ahead.keys is None else ahead.keys[at]) == key and row.scope == scope
+            response = ahead.take(at) if asked else UNREAD
+            answers = self._answers(row)
+            if answers and not asked:
                 break
-        self._before = None
+            record = Record(self.recording, ahead.found[at], index, response)
+            if answers and response is UNREAD:
+                record.response  # noqa: B018 - what cannot be read is not played
+            # One that answers nothing is stepped over, whatever is asked for.
+            if self._play(row.seq, record) and answers:
+                return record
         return None
 
-    def _step_over(self, before: Record) -> bool:
-        """Whether the record at the front, behind ``before``, answers nothing; it is played then."""
-        record = self.recording.following(before)
-        return record is not None and not self._answers(record) and self._play(record)
+    def _look_ahead(self, before: Record) -> Ahead:
+        """Parse the records behind one: more and more together, for it may be that few are asked for in order."""
+        last = self._ahead
+        count = 2 * len(last.rows) if last.first + len(last.rows) == before.seq + 1 else 0
+        count = min(max(count, _FEW), _MANY, self._count - before.seq - 1)
+        self._ahead = ahead = self.recording.ahead(before, count)
+        return ahead
 
     def _numbered(self, key: bytes, label: str | None) -> Record | PurgedError | None:
         """The next record of a place, for this call alone; None where the place has no more."""
@@ -112,17 +154,17 @@ class Cursor:
                     self._next[key, label] = min(self._next[key, label], nth)
         return record
 
-    def _play(self, record: Record | PurgedError) -> bool:
+    def _play(self, seq: int, record: Record | PurgedError) -> bool:
         """Mark a record as played; false where it was."""
-        seq = record.seq
         with self._lock:
             if seq != self._front:
                 if self._is_played(seq):
                     return False
                 self._bits[seq >> 3] |= 1 << (seq & 7)
+                self._scattered = True
                 return True
             front = seq + 1
-            while front < self._count and self._bits[front >> 3] >> (front & 7) & 1:
+            while self._scattered and front < self._count and self._bits[front >> 3] >> (front & 7) & 1:
                 front += 1
             self._front = front
             self._before = record if front == seq + 1 and isinstance(record, Record) else None
@@ -130,12 +172,13 @@ class Cursor:
 
     def give_back(self, record: Record) -> None:
         """Undo a `take` whose caller went away: the record answers the next call."""
-        seq = record.row.seq
+        seq = record.seq
         with self._lock:
             # Behind the front the bits tell, and the front goes back to this record.
             for later in range(seq, self._front):
                 self._bits[later >> 3] |= 1 << (later & 7)
             self._bits[seq >> 3] &= ~(1 << (seq & 7))
+            self._scattered = True
             self._front = min(self._front, seq)
             self._before = None
             # Every place is gone through anew.
@@ -169,8 +212,8 @@ class Cursor:
         """Yield the records that could have answered and were not taken, in recording order."""
         if self._front >= self._count:
             return
-        for record in self.recording.records(first=self._front):
-            if not self._is_played(record.seq) and self._answers(record):
+        for record in self.recording.records(first=self._front, last=self._count - 1):
+            if not self._is_played(record.seq) and self._answers(record.head):
                 yield record
 
     def _tally(self, key: bytes, scope: str | None) -> tuple[int, int | None]:
@@ -188,7 +231,7 @@ class Cursor:
         label = found.scope if found is not None else None
         nth = 0
         while found is not None:
-            if isinstance(found, PurgedError) or self._answers(found):
+            if isinstance(found, PurgedError) or self._answers(found.head):
                 yield found
             nth += 1
             found = self._at(key, label, nth)

@@ -216,7 +216,7 @@ async def _aclose(source: Any) -> None:
 
 def is_stream(record: Record) -> str | None:
     """``"sync"`` or ``"async"`` for the record of a stream, else None."""
-    attributes = record.row.attributes
+    attributes = record.head.attributes
     return attributes.get("stream") if attributes is not None else None
 
 
@@ -225,7 +225,7 @@ def _read(record: Record) -> tuple[list[Any], list[int], Any, Exception | None]:
     response = record.response
     error = rebuild(record.error or {}) if record.status == "error" else None
     if not is_stream(record):
-        return ([], [], None, error) if error is not None else ([response], [record.row.duration], None, None)
+        return ([], [], None, error) if error is not None else ([response], [record.head.duration], None, None)
     stream = response.get("stream") if error is not None and isinstance(response, dict) else response
     stream = stream if isinstance(stream, dict) else {}
     items, offsets = stream.get("items"), stream.get("offsets")
@@ -248,7 +248,7 @@ def play(record: Record, convert: Convert | None, *, timed: bool) -> Generator[A
             time.sleep(_until(begin, offset))
         yield item if convert is None else convert(item)
     if timed:
-        time.sleep(_until(begin, record.row.duration))
+        time.sleep(_until(begin, record.head.duration))
     if error is not None:
         raise error
     return returned
@@ -265,7 +265,7 @@ async def aplay(record: Record, convert: Convert | None, *, timed: bool) -> Asyn
             await asyncio.sleep(_until(begin, offset))
         yield item if convert is None else convert(item)
     if timed:
-        await asyncio.sleep(_until(begin, record.row.duration))
+        await asyncio.sleep(_until(begin, record.head.duration))
     if error is not None:
         raise error
 

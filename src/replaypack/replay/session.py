@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, cast
 
 from replaypack._arguments import check_text, check_type
 from replaypack._escape import counted
+from replaypack._process import process_id
 from replaypack._threads import in_thread
 from replaypack.archive import Archive
 from replaypack.errors import PurgedError, ReplaypackError, SessionClosedError, UnplayedRecordsError, UsageError
-from replaypack.format.row import FLAGS
+from replaypack.format.row import FLAGS, Row
 from replaypack.policies.matching import MatchSpec
 from replaypack.recording import Record, Recording
 
@@ -114,7 +115,7 @@ class ReplaySession(Calls):
             if self._source.in_memory and self._mode is ReplayMode.REPLAY:
                 raise UsageError("there is nothing to replay", hint="name a recording, or use `from_recording`")
         self._lock = threading.Lock()
-        self._pid = os.getpid()
+        self._pid = process_id()
         self._ready = False
         self._closed = False
         self._token: Token[ReplaySession | None] | None = None
@@ -122,7 +123,7 @@ class ReplaySession(Calls):
         self._cursor: Cursor | None = None
         self._sink: Sink | None = None
         self._misses: dict[tuple[bytes, str | None], int] = {}
-        self._position = 0
+        self._last: Record | None = None
 
     @classmethod
     def from_recording(cls, recording: Recording, **options: Any) -> Self:
@@ -322,9 +323,9 @@ class ReplaySession(Calls):
             raise SessionClosedError(f"the session of {self.locator} is over", hint="open another one")
 
     def _open(self) -> None:
-        if self._ready and self._pid == os.getpid() and not self._closed:
+        if self._ready and self._pid == process_id() and not self._closed:
             return
-        if self._pid != os.getpid():
+        if self._pid != process_id():
             # Before the lock, which another thread may have held when the process was forked.
             raise SessionClosedError("a session cannot be used in a forked process", hint="open one there")
         with self._lock:
@@ -367,7 +368,7 @@ class ReplaySession(Calls):
     def _close(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._pid != os.getpid():
+        if self._pid != process_id():
             return
         with self._lock:
             if self._closed:
@@ -391,7 +392,7 @@ class ReplaySession(Calls):
     # One call
 
     def _begin(self, kind: str, identity: Any, name: str | None) -> Record | Capture | None:
-        if not self._ready or self._closed or self._pid != os.getpid():
+        if not self._ready or self._closed or self._pid != process_id():
             if self._mode is ReplayMode.LIVE:
                 return None
             self._open()
@@ -402,14 +403,16 @@ class ReplaySession(Calls):
         cursor = self._cursor
         scope = scope_of(self)
         if cursor is not None:
-            key = cursor.recording.key_of(kind, identity)
-            try:
-                record = cursor.take(key, scope)
-            except PurgedError as purged:
-                return self._missed(kind, identity, name, key, scope, purged)
+            record = cursor.take_next(kind, identity, scope)
             if record is None:
-                return self._missed(kind, identity, name, key, scope)
-            self._position = record.row.seq
+                key = cursor.recording.key_of(kind, identity)
+                try:
+                    record = cursor.take(key, scope)
+                except PurgedError as purged:
+                    return self._missed(kind, identity, name, key, scope, purged)
+                if record is None:
+                    return self._missed(kind, identity, name, key, scope)
+            self._last = record
             return record
         if self._sink is None:
             return None
@@ -493,14 +496,13 @@ class ReplaySession(Calls):
             identity,
             name=name,
             scope=scope,
-            near=self._position,
+            near=self._last.seq if self._last is not None else 0,
             played=played,
-            answers=self._answers,
+            answers=lambda record: self._answers(record.head),
             purged=purged,
         )
 
-    def _answers(self, record: Record) -> bool:
-        row = record.row
+    def _answers(self, row: Row) -> bool:
         if row.status > 1 or row.kind in self._silent:
             return False
         return self._answer_truncated or not row.flags & _TRUNCATED

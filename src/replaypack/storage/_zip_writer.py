@@ -187,7 +187,6 @@ class ZipWriter(Storage):
             self._file.seek(self._end)  # a write that failed half-way is written over
             for part in parts:
                 self._file.write(part)
-            self._file.flush()
         except (OSError, ValueError) as error:
             raise self._failed(operation, error) from None
         self._end += sum(map(len, parts))

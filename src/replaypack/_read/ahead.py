@@ -1,0 +1,69 @@
+"""The records behind one another in a frame, several parsed at once: what a replay in recorded order asks for next.
+
+Parsing rows and small responses together costs half of parsing them one by one, and the digest of a response that
+stands behind its row is computed only where it is asked for. The frame was checked against its digest when it was read.
+"""
+
+from __future__ import annotations
+
+from itertools import repeat
+from typing import Any
+
+from replaypack.errors import FormatError
+from replaypack.format.record_frame import RecordFrame
+from replaypack.format.row import Row, parse_stored_rows
+from replaypack.values import ENCODING_STRUCTURED, decode_small
+
+from .index import Found, Index
+
+__all__ = ["UNREAD", "Ahead"]
+
+#: Stands for a response that was not decoded.
+UNREAD: Any = object()
+
+
+class Ahead:
+    """Up to ``count`` records of a frame, from ``number`` on, which are ``first`` and following of the recording.
+
+    It is empty where they have to be looked at one by one, and where there are none. Purged records are not asked for.
+    """
+
+    __slots__ = ("_responses", "first", "found", "index", "keys", "rows")
+
+    def __init__(
+        self,
+        index: Index | None = None,
+        frame: RecordFrame | None = None,
+        number: int = 0,
+        first: int = 0,
+        count: int = 0,
+    ) -> None:
+        #: The tables that the frame was read with.
+        self.index = index
+        self.first = first
+        #: Where a response stands behind its row, the digest of it is not there: zeros are.
+        self.rows: list[Row] = []
+        self.found: list[Found] = []
+        #: Their keys, where they are not those of the rows.
+        self.keys: list[bytes] | None = None
+        if frame is None or number >= frame.count or not count:
+            return
+        stored, inlines = frame.stored_rows(number, number + count)
+        if not all(stored):
+            return  # purged, and nothing says so
+        try:
+            rows = parse_stored_rows(stored, inlines, where=frame.where)
+        except FormatError:
+            return  # looked at one by one, it is told which
+        if [row.seq for row in rows] == list(range(first, first + len(rows))):
+            self.rows = rows
+            self.found = list(map(Found, rows, repeat(b""), inlines, repeat(frame), range(number, frame.count)))
+            structured = {row.response_encoding for row in rows} == {ENCODING_STRUCTURED}
+            self._responses = decode_small(inlines) if structured else []
+
+    def take(self, at: int) -> Any:
+        """Its response, or `UNREAD`. It is given once, for whoever gets it may change it."""
+        if not self._responses:
+            return UNREAD
+        response, self._responses[at] = self._responses[at], UNREAD
+        return response
