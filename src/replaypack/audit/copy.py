@@ -109,9 +109,10 @@ def copy(
     With ``responses_only`` the bytes of requests and identities stay behind; their digests do not, so that the copy
     has the same content digest, replays, and says what it lacks.
 
-    A recording that the target has is left alone. One of the same name that this one continues gets a new revision;
-    any other is refused, and so is a copy that would bring back what was purged there, or lack requests that are there,
-    unless ``if_exists`` is ``"replace"``: then it gets a new revision too, and its older ones stay. Of a recording that is being recorded its last finished revision is copied, if it has one.
+    A recording that the target has is left alone. One of the same name that this one continues gets a new revision; any
+    other is refused, and so is a copy that would bring back what was purged there, or lack requests that are there,
+    unless ``if_exists`` is ``"replace"``: then it gets a new revision too, and its older ones stay. Of a recording that
+    is being recorded its last finished revision is copied, if it has one.
 
     ``jobs`` packs and recordings are under way at a time; ``progress`` is told how many recordings were looked at, then
     bytes, from several threads one after another. Memory: about 128 MiB of packs (or the largest one), 100 MiB for a
