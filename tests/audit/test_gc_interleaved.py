@@ -25,6 +25,7 @@ from tests.support.clock import DAY, ClockStorage
 
 WEEK = timedelta(days=7)
 LARGE = b"large media of two recordings" * 200
+SHORT = "what two small recordings have in common " * 50
 OTHER = b"what the base asked" * 300
 
 
@@ -87,7 +88,7 @@ def dies(archive: Archive, key: str, run: Callable[[Archive], object]) -> None:
     class Dying(Between):
         def put_new(self, created: str, data: bytes, *, cache_control: str | None = None) -> None:
             if created == key:
-                raise StorageUnavailableError("the process died", url=self.url)
+                self._number, self._action = self.count, None  # from here on everything fails
             super().put_new(created, data, cache_control=cache_control)
 
     with contextlib.suppress(ReplaypackError), warnings.catch_warnings():
@@ -159,6 +160,27 @@ def compacts(archive: Archive, ledger: Ledger) -> None:
             raise item.error
 
 
+def half_compacted_together(archive: Archive, ledger: Ledger) -> None:
+    """Two that are small enough to have their bytes in the same frames."""
+    for name in ("one", "two"):
+        with archive.recorder(name, flush_interval=None) as recorder:
+            for number in range(2):
+                recorder.append(kind="tool", identity={"of": name, "n": number, "text": SHORT}, response=[name, number])
+                ledger.note(name, [name, number])
+    with_base(archive, Ledger())
+    archive.delete("base")
+    dies(archive, "recordings/one/00000003.json", lambda dying: compact(dying, ["one", "two"], level=3))
+    dies(archive, "recordings/two/00000003.json", lambda dying: compact(dying, ["one", "two"], level=3))
+    assert archive.open("one", fresh=True).manifest.storage.cause == "compact"
+
+
+def compacts_together(archive: Archive, ledger: Ledger) -> None:
+    done = compact(archive, ["one", "two"], level=3)
+    for item in done.recordings:
+        if item.error is not None:
+            raise item.error
+
+
 def half_purged(archive: Archive, ledger: Ledger) -> None:
     record(archive, ledger, "purged", ["p1" * 3000, "p2" * 3000, LARGE])
     with_base(archive, ledger)
@@ -221,6 +243,7 @@ WORKS = {
     "rekey": Work(half_rekeyed, rekeys, rekeys),
     "rekey to another": Work(half_rekeyed_to, rekeys_to, rekeys_to),
     "compact": Work(half_compacted, compacts, compacts),
+    "compact together": Work(half_compacted_together, compacts_together, compacts_together),
     "copy": Work(half_copied, copies, copies),
     "purge": Work(half_purged, purges, purges),
     "verify": Work(several_revisions, verifies, verifies),

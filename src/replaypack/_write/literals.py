@@ -91,6 +91,11 @@ class LiteralStream:
             self._pending = bytearray()
             self.start = self.end
 
+    def blank(self, start: int) -> None:
+        """Make zeros of what lies at ``start`` and behind in the frame that is being filled."""
+        kept = max(0, start - self.start)
+        self._pending[kept:] = bytes(len(self._pending[kept:]))
+
     def take_fresh(self) -> bytes:
         """What was added since the last call: what a journal entry carries."""
         fresh = self._fresh

@@ -241,7 +241,13 @@ class Publisher:
         self.reused.ensure(PackRef(name, size) for name, (size, when, _) in self.loose.items() if when < old)
 
     def named(self) -> None:
-        """After a manifest named them: look again for packs that were reused, and upload again what is gone.
+        """After a manifest named them: `look_again`, and forget them. Raises `ObjectMissingError`."""
+        self.look_again()
+        self.reused.clear()
+        self.loose.clear()
+
+    def look_again(self) -> None:
+        """Look again for packs that were reused, and upload again what is gone.
 
         Raises `ObjectMissingError` where that cannot be done.
         """
@@ -251,8 +257,6 @@ class Publisher:
             raise
         except StorageError:
             pass  # they were there a moment ago, and what names them is written
-        self.reused.clear()
-        self.loose.clear()
 
     # Segments
 
@@ -607,16 +611,25 @@ def create_revision(storage: Storage, name: str, manifest: Manifest) -> None:
         ) from None
 
 
-def point_behind(storage: Storage, name: str, manifest: Manifest) -> None:
+def point_behind(storage: Storage, name: str, manifest: Manifest) -> bool:
     """`write_latest` behind `commit_behind`: the hint does not stay where the recording is deleted meanwhile."""
     if not write_latest(storage, name, manifest):
-        return
+        return False
     with suppress(StorageError):
         try:
             storage.get(revision_key(name, manifest.storage.revision))
         except ObjectMissingError:
             if storage.get(latest_key(name)) == manifest.raw:
-                storage.delete(latest_key(name))
+                _point_on(storage, name, manifest.revision)
+    return True
+
+
+def _point_on(storage: Storage, name: str, revision: int) -> None:
+    """Let the hint be of the revision behind ``revision`` that was made of it, or remove it."""
+    try:
+        storage.put(latest_key(name), storage.get(revision_key(name, revision + 1)), cache_control=_NO_CACHE)
+    except ObjectMissingError:
+        storage.delete(latest_key(name))
 
 
 def heal_latest(storage: Storage, name: str, newest: Manifest) -> bool:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from replaypack._read.cache import Cache
 from replaypack._read.index import Index
 from replaypack._read.packs import PackReader
 from replaypack._write.claim import refuse_claimed
-from replaypack._write.publish import heal_latest
+from replaypack._write.publish import heal_latest, point_behind
 from replaypack._write.segment import PACK_TARGET
 from replaypack._write.shared import GROUP, SharedLiterals
 from replaypack.errors import (
@@ -26,11 +27,12 @@ from replaypack.errors import (
     ObjectTooShortError,
     RecordingExistsError,
     ReplaypackError,
+    StorageError,
     UsageError,
 )
 from replaypack.format.frame import Compressor
 from replaypack.format.manifest import Manifest, PackRef
-from replaypack.format.names import pack_key_of
+from replaypack.format.names import check_name, latest_key, pack_key_of, revision_key
 from replaypack.format.pack import HEADER, check_header
 from replaypack.recover import finish_leftover
 
@@ -45,8 +47,6 @@ __all__ = ["Compacted", "Compaction", "compact"]
 
 _MAX_THREADS = 8
 _DAMAGED = (FormatError, ObjectMissingError, ObjectTooShortError)
-#: A larger payload is not split.
-_SPLIT_MOST = 64 << 20
 
 
 Outcome = Literal["compacted", "compact", "skipped", "failed"]
@@ -122,6 +122,9 @@ def compact(
             for name in chosen:
                 run.take(name, again=again, dry_run=dry_run)
             run.flush()
+            run.mend()
+            for name in set(chosen) - run.results.keys():  # pragma: no cover - it was deleted meanwhile
+                run.results[name] = Compacted(name, "failed", 0, 0, 0, 0, archive.manifests.not_found(name))
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
@@ -141,6 +144,8 @@ class _Run:
         self.results: dict[str, Compacted] = {}
         self._left_behind = {leftover.head.name for leftover in archive.leftovers()}
         self._waiting: list[Job] = []
+        #: Packs of recordings that are of a group which a compaction did not finish.
+        self._torn: set[str] = set()
         #: Levels that packs name, packs of the newest revisions before and after, by digest.
         self._levels: dict[str, int] = {}
         self.before: dict[str, int] = {}
@@ -166,17 +171,48 @@ class _Run:
         reason = self._busy(name, newest)
         if reason is not None:
             self._leave(name, newest, packs, "skipped", reason)
-        elif not packs or (not again and all(self._level(pack) >= self.level for pack in packs)):
+            return
+        unfinished = self._unfinished(name, newest)
+        wanted = again or unfinished or any(self._level(pack) < self.level for pack in packs)
+        if not packs or not wanted:
             if not dry_run:
                 heal_latest(self.archive.storage, name, newest)
             self._leave(name, newest, packs, "compact")
         elif dry_run:
             self._leave(name, newest, packs, "compacted")
+        elif unfinished:
+            self._torn.update(pack.digest for pack in packs)
         else:
             self._write(name, newest, packs)
 
-    def _write(self, name: str, newest: Manifest, packs: Sequence[PackRef]) -> None:
+    def mend(self) -> None:
+        """Write those anew that have a pack in common with one of a group which a compaction did not finish.
+
+        Such packs may have bytes of recordings that do not name them. So the revisions that name them go.
+        """
+        if not self._torn:
+            return
+        for name in self.archive.recordings():
+            try:
+                newest = self.archive.manifests.newest(name, fresh=True)
+                if newest is None:
+                    continue
+                packs = Index(newest, PackReader(self.archive.storage), Cache(0)).packs
+            except _DAMAGED as error:
+                self.results.setdefault(name, Compacted(name, "failed", 0, 0, 0, 0, error))
+                continue
+            if self._torn.isdisjoint(pack.digest for pack in packs):
+                continue
+            reason = self._busy(name, newest)
+            if reason is not None:
+                self._leave(name, newest, packs, "skipped", reason)
+            else:
+                self._write(name, newest, packs, mends=True)
+        self.flush()
+
+    def _write(self, name: str, newest: Manifest, packs: Sequence[PackRef], *, mends: bool = False) -> None:
         job = Job(self.tools, name, newest, packs)
+        job.mends = mends
         try:
             job.write()
         except _DAMAGED as error:
@@ -186,7 +222,7 @@ class _Run:
         if self.shared.open_size >= GROUP or job.user.own:
             self.shared.cut(job.user, job.publisher.upload_large)
         if self.shared.ready(job.user):
-            self._commit(job)
+            self._commit([job])
             return
         self.shared.wait(job.user)
         self._waiting.append(job)
@@ -201,21 +237,56 @@ class _Run:
             self.shared.cut(first.user if len(self._waiting) == 1 else None, publisher.upload_large)
             self.shared.place(publisher.upload, publisher.upload_large)
             waiting, self._waiting = self._waiting, []
-            for job in waiting:
-                self._commit(job)
+            self._commit(waiting)
 
-    def _commit(self, job: Job) -> None:
+    def _commit(self, jobs: Sequence[Job]) -> None:
+        """Make recordings visible that have bytes in packs of each other: all of them, or none.
+
+        One that was left out would have bytes in packs that only others name. Whoever purges it looks at what it names.
+        """
+        at = jobs[0]
         try:
-            manifest, packs = job.commit()
-        except (FormatError, ConflictError) as error:
-            self._leave(job.name, job.newest, job.packs, "failed", error)
+            for at in jobs:
+                at.prepare()
+            for at in jobs:
+                newest = self.archive.manifests.newest(at.name, fresh=True)
+                if newest is None or newest.digest != at.newest.digest:
+                    raise at.conflict()
+            for at in jobs:
+                at.commit()
+            for at in jobs:
+                # What others wrote, and a purge of theirs may have deleted since.
+                at.publisher.look_again()
+        except (*_DAMAGED, ConflictError) as error:
+            self._drop(jobs)
+            for job in jobs:
+                why = error
+                if job is not at:
+                    text = f"{job.name!r} would share bytes with {at.name!r}, which failed; it is as it was"
+                    why = ConflictError(text, hint="run it again")
+                self._leave(job.name, job.newest, job.packs, "failed", why)
             return
-        self.written += job.written
-        self.after.update(_sizes(packs))
-        before, after = (sum(pack.size for pack in those) for those in (job.packs, packs))
-        self.results[job.name] = Compacted(
-            job.name, "compacted", manifest.storage.revision, manifest.content.records, before, after
-        )
+        except BaseException:
+            with suppress(StorageError):
+                self._drop(jobs)
+            raise
+        for job in jobs:
+            if point_behind(self.archive.storage, job.name, job.made) and job.mends:
+                self.archive.storage.delete(revision_key(job.name, job.newest.revision))
+            self.written += job.written
+            self.after.update(_sizes(job.made_packs))
+            before, after = (sum(pack.size for pack in those) for those in (job.packs, job.made_packs))
+            self.results[job.name] = Compacted(
+                job.name, "compacted", job.made.storage.revision, job.made.content.records, before, after
+            )
+
+    def _drop(self, jobs: Sequence[Job]) -> None:
+        """Undo what was committed of ``jobs``, and delete their packs, which have names that nobody else can know."""
+        self.shared.forget()
+        undone = [job.undo() for job in jobs]
+        if all(undone):
+            for job in jobs:
+                job.publisher.rewind(None, [])
 
     def _leave(
         self,
@@ -241,6 +312,15 @@ class _Run:
         if newest.content.state == "open":
             return UsageError(f"{self.archive.url}#{name} is still being recorded", hint="seal it, or recover it")
         return None
+
+    def _unfinished(self, name: str, newest: Manifest) -> bool:
+        """Whether a compaction died before all recordings of a group were there: hints are written after that."""
+        if newest.storage.cause != "compact":
+            return False
+        try:
+            return self.archive.storage.get(latest_key(name)) != newest.raw
+        except ObjectMissingError:
+            return True
 
     def _level(self, pack: PackRef) -> int:
         """The level that a pack says its frames have; 0 where it cannot be read, which writing it anew then reports."""
