@@ -14,7 +14,7 @@ import pytest
 import replaypack
 from replaypack import Archive
 from replaypack.audit import LEVELS, Fault, Progress, _literals, verify_archive, verify_recording
-from replaypack.errors import ObjectMissingError, RecordingNotFoundError, StorageUnavailableError, UsageError
+from replaypack.errors import ObjectMissingError, StorageUnavailableError, UsageError
 from replaypack.format.recipe import Range
 from replaypack.storage import KeyRange, LocalStorage
 
@@ -257,8 +257,24 @@ def test_a_store_that_cannot_be_reached_is_no_fault(sound_archive: Path, left: i
 
 
 def test_a_name_that_is_not_there(sound_archive: Path) -> None:
-    with pytest.raises(RecordingNotFoundError, match="runs/sealed"):
-        list(verify_archive(replaypack.Archive(sound_archive), ["runs/seeled"]))
+    archive = replaypack.Archive(sound_archive)
+    [fault] = verify_archive(archive, ["runs/seeled", "runs/sealed"])
+    assert (fault.code, fault.recording) == ("manifest.missing", "runs/seeled")
+    assert "did you mean runs/sealed?" in fault.message
+    assert list(verify_archive(archive, ["runs/seeled", "runs/sealed"], listed=True)) == []
+
+
+def test_a_recording_that_is_deleted_since_the_listing(tmp_path: Path) -> None:
+    archive = Archive(tmp_path)
+    for name in "abc":
+        with archive.recorder(name) as recorder:
+            recorder.append(kind="t", identity=1)
+    names = list(archive.recordings())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(archive, "recordings", lambda: names)
+        archive.delete("b")
+        assert list(verify_archive(archive)) == []
+    assert [fault.recording for fault in verify_archive(archive, names)] == ["b"]
 
 
 def test_a_level_that_does_not_exist(sound_archive: Path) -> None:

@@ -315,7 +315,12 @@ def test_verify_against_a_digest(archive: str) -> None:
     assert run("verify", at, "--expect-digest", digest).code == 0
     result = run("verify", at, "--expect-digest", "0" * 64)
     assert result.code == 1
-    assert digest in result.err
+    assert result.out.startswith("digest.unexpected\t")
+    assert digest in result.out
+    both = run("verify", at, "--expect-digest", digest, "--expect-manifest", "0" * 64, "--json")
+    assert (both.code, [fault["code"] for fault in both.json["faults"]]) == (1, ["digest.unexpected"])
+    older = run("verify", f"{archive}#team/appended@2", "--expect-digest", digest, "--level", "manifest")
+    assert (older.code, older.out.split("\t")[0]) == (1, "digest.unexpected")
     assert run("verify", archive, "--expect-digest", digest).code == 2
 
 

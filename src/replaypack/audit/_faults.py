@@ -27,6 +27,7 @@ FAULTS: dict[str, str] = {
     "manifest.unmigratable": "read it with the version of replaypack that wrote it",
     "manifest.misplaced": "the object was renamed or copied over another: " + _RESTORE,
     "manifest.missing": _RESTORE,
+    "digest.unexpected": "it is another recording, or another revision; `replaypack log` lists their digests",
     "revision.chain": "compare with the digests that you have noted or signed; a revision was exchanged",
     "latest.missing": _POINT,
     "latest.stale": _POINT,

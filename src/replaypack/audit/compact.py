@@ -32,7 +32,7 @@ from replaypack.errors import (
 )
 from replaypack.format.frame import Compressor
 from replaypack.format.manifest import Manifest, PackRef
-from replaypack.format.names import check_name, latest_key, pack_key_of, revision_key
+from replaypack.format.names import latest_key, pack_key_of, revision_key
 from replaypack.format.pack import HEADER, check_header
 from replaypack.recover import finish_leftover
 

@@ -31,7 +31,17 @@ if TYPE_CHECKING:
     from replaypack.archive import Archive
     from replaypack.recording import Recording
 
-__all__ = ["FAULTS", "LEVELS", "Fault", "Level", "Progress", "verify_archive", "verify_recording", "verify_revisions"]
+__all__ = [
+    "FAULTS",
+    "LEVELS",
+    "Fault",
+    "Level",
+    "Progress",
+    "unexpected",
+    "verify_archive",
+    "verify_recording",
+    "verify_revisions",
+]
 
 _CACHE = 96 << 20
 
@@ -91,6 +101,7 @@ def verify_archive(
     archive: Archive,
     names: Iterable[str] | None = None,
     *,
+    listed: bool = False,
     level: Level = "full",
     revisions: bool = True,
     progress: Report | None = None,
@@ -99,6 +110,8 @@ def verify_archive(
 ) -> Iterator[Fault]:
     """Yield every fault of the recordings named, of all by default; each `Fault` names its recording.
 
+    A name of which there is no recording is a fault. Where ``names`` is a listing (``listed``; so by default) it was
+    deleted since, and is left out.
     With ``revisions`` every revision that differs in content or storage is checked, not the newest alone. A pack
     that several of them use is checked once.
 
@@ -113,7 +126,7 @@ def verify_archive(
     """
     _depth(level)
     if names is None:
-        names = list(archive.recordings())
+        names, listed = list(archive.recordings()), True
         if not names:
             archive.require()
     kept = State(state, archive.url)
@@ -121,13 +134,41 @@ def verify_archive(
     whole = False
     try:
         for name in names:
-            for found in _recording(archive, name, level, revisions, progress, packs, kept):
-                yield found if found.recording else found._replace(recording=name)
+            try:
+                for found in _recording(archive, name, level, revisions, progress, packs, kept):
+                    yield found if found.recording else found._replace(recording=name)
+            except RecordingNotFoundError as error:
+                if not listed:
+                    yield fault("manifest.missing", name, str(error))._replace(recording=name)
         if on_resume is not None:
             on_resume(kept.resumed)
         whole = True
     finally:
         kept.close(whole=whole)
+
+
+def unexpected(
+    archive: Archive, name: str, revision: int | None, *, content_digest: str | None, manifest_digest: str | None
+) -> Iterator[Fault]:
+    """Yield a fault for each digest (64 hex digits) that is not that of the recording; None is not compared.
+
+    Raises `RecordingNotFoundError`, `StorageError`.
+    """
+    if content_digest is None and manifest_digest is None:
+        return
+    label = name if revision is None else f"{name}@{revision}"
+    try:
+        manifest = archive.manifests.find(name, revision, fresh=False)
+    except FormatError as error:
+        yield fault("digest.unexpected", label, f"nothing can be compared: {error}")._replace(recording=label)
+        return
+    for what, wanted, digest in (
+        ("content", content_digest, manifest.content_digest),
+        ("manifest", manifest_digest, manifest.digest),
+    ):
+        if wanted is not None and wanted != digest:
+            message = f"the {what} digest is {digest}, not the {wanted} that was expected"
+            yield fault("digest.unexpected", f"{name}@{manifest.storage.revision}", message)._replace(recording=label)
 
 
 def _once(

@@ -23,12 +23,14 @@ from replaypack.errors import (
 
 from ._text import dump_json, escape
 
-__all__ = ["NOT_FOUND", "Output", "error_object", "exit_code", "print_error"]
+__all__ = ["NOT_FOUND", "Output", "checking", "error_object", "exit_code", "print_error"]
 
 _CHUNK = 100
 _FOLD = 20  # where a column is wrapped at the earliest
 #: A note on an error of wrong usage that is none: what was asked for is well named, and is not there.
 NOT_FOUND = "not found"
+#: A note on any error of a command whose exit code 1 is an answer: there was none.
+_NO_ANSWER = "no answer"
 
 _CANNOT_CHECK = (
     UsageError,
@@ -38,6 +40,16 @@ _CANNOT_CHECK = (
     StorageUnavailableError,
     AccessDeniedError,
 )
+
+
+@contextlib.contextmanager
+def checking() -> Iterator[None]:
+    """Errors in it end the command with exit code 2: 1 says that something was found."""
+    try:
+        yield
+    except ReplaypackError as error:
+        error.add_note(_NO_ANSWER)
+        raise
 
 
 class Output:
@@ -202,8 +214,11 @@ def _cell(value: object) -> str:
 
 
 def exit_code(error: ReplaypackError) -> int:
-    """2 for wrong usage and where the store could not be asked, else 1."""
-    if NOT_FOUND in getattr(error, "__notes__", ()):
+    """2 for wrong usage and where the store could not be asked, or nothing be `checking`, else 1."""
+    notes = getattr(error, "__notes__", ())
+    if _NO_ANSWER in notes:
+        return 2
+    if NOT_FOUND in notes:
         return 1
     return 2 if isinstance(error, _CANNOT_CHECK) else 1
 

@@ -7,10 +7,8 @@ from typing import Annotated
 
 import typer
 
-from replaypack.errors import ReplaypackError
-
 from ._common import JsonFlag, OptionList, recording_at
-from ._output import Output, error_object, print_error
+from ._output import Output, checking
 from ._progress import progress_bar
 
 _Locator = Annotated[str, typer.Argument(metavar="LOCATOR", help="URL#name or URL#name@revision")]
@@ -43,14 +41,13 @@ def diff(
     from replaypack.audit.diff import diff as compare
 
     output = Output(json=json)
-    try:
-        with recording_at(a, option) as old, recording_at(b, option) as new, progress_bar(json) as progress:
-            found = compare(old, new, ignore=ignore or (), kinds=kind, limit=0 if stat else limit, progress=progress)
-    except ReplaypackError as error:
-        if json:
-            output.document({"error": error_object(error)})
-        print_error(error.message, error.hint)
-        raise typer.Exit(2) from None
+    with (
+        checking(),
+        recording_at(a, option) as old,
+        recording_at(b, option) as new,
+        progress_bar(json) as progress,
+    ):
+        found = compare(old, new, ignore=ignore or (), kinds=kind, limit=0 if stat else limit, progress=progress)
     if json:
         output.document(found.to_dict())
     else:

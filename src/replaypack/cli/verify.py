@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from replaypack.errors import ArchiveError, FormatError, UsageError
+from replaypack.errors import ArchiveError, FormatError, RecordingNotFoundError, UsageError
 
 from ._common import JsonFlag, OptionList, archive_at, located
-from ._output import Output
+from ._output import Output, checking
 from ._progress import progress_bar
 from ._signers import Signers
 from ._text import counted, missing
@@ -48,9 +49,11 @@ def verify(
     With --key it also says of the signature whether it is valid, unsigned, wrong key, altered or unreadable; without,
     signatures are listed and not checked. With --state an interrupted run can be continued: packs that were sound then
     are not read again, and the file is removed at the end. The exit code is 0 where all is sound (and the signature
-    valid), 1 where there are faults, 2 where the store could not be asked.
+    valid), 1 where there are faults, 2 where nothing could be checked: there is no such archive or recording, or the
+    store could not be asked.
     """
     from replaypack.audit import Resumed, verify_archive
+    from replaypack.audit.verify import unexpected
 
     output = Output(json=json)
     if state is not None and "@" in target.rpartition("#")[2]:
@@ -65,18 +68,16 @@ def verify(
         archive, name, revision = archive_at(target, option), None, None
         if expect_digest is not None or expect_manifest is not None:
             raise UsageError("an expected digest is of one recording: give its locator")
-    with archive:
+    with archive, checking():
         if name is None:
             names = list(archive.recordings())
             if not names:
                 archive.require()
         else:
             names = [name]
-        if name is not None and (expect_digest is not None or expect_manifest is not None):
-            archive.open(name, revision, expect_digest=expect_digest, expect_manifest=expect_manifest)
         found: list[Fault] = []
         resumed: list[Resumed] = []
-        purged, withheld = _not_there(archive, names, revision)
+        purged, withheld = _not_there(archive, names, revision, named=name is not None)
         with progress_bar(json) as report:
             if name is not None and revision is not None:
                 faults = _one(archive, name, revision, level, report)
@@ -84,12 +85,18 @@ def verify(
                 faults = verify_archive(
                     archive,
                     names,
+                    listed=name is None,
                     level=level,
                     revisions=not newest_only,
                     progress=report,
                     state=state,
                     on_resume=resumed.append,
                 )
+            if name is not None:
+                expected = unexpected(
+                    archive, name, revision, content_digest=expect_digest, manifest_digest=expect_manifest
+                )
+                faults = chain(expected, faults)
             try:
                 for fault in faults:
                     found.append(fault)
@@ -127,13 +134,20 @@ def verify(
         raise typer.Exit(1)
 
 
-def _not_there(archive: Archive, names: list[str], revision: int | None) -> tuple[int, list[str]]:
-    """How many records are purged, and which roles are withheld, by the manifests that can be read."""
+def _not_there(archive: Archive, names: list[str], revision: int | None, *, named: bool) -> tuple[int, list[str]]:
+    """How many records are purged, and which roles are withheld, by the manifests that can be read.
+
+    Raises `RecordingNotFoundError` where the recording was ``named``, rather than listed, and is not there.
+    """
     purged = 0
     withheld: set[str] = set()
     for name in names:
         try:
             manifest = archive.manifests.find(name, revision, fresh=False)
+        except RecordingNotFoundError:
+            if named:
+                raise
+            continue
         except (ArchiveError, FormatError):
             continue  # verify says why
         purged += manifest.purged
