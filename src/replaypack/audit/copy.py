@@ -111,7 +111,8 @@ def copy(
 
     A recording that the target has is left alone. One of the same name that this one continues gets a new revision;
     any other is refused, and so is a copy that would bring back what was purged there, or lack requests that are there,
-    unless ``if_exists`` is ``"replace"``: then it gets a new revision too, and its older ones stay. Of a recording that is being recorded its last finished revision is copied, if it has one.
+    unless ``if_exists`` is ``"replace"``: then it gets a new revision too, and its older ones stay. Of a recording that
+    is being recorded its last finished revision is copied, if it has one.
 
     ``done`` is told of each recording that is done, in no order, from several threads one after another: what there is
     when the rest fails. ``jobs`` packs and recordings are under way at a time; ``progress`` is told how many
