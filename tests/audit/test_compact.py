@@ -344,6 +344,24 @@ def test_what_was_purged_or_is_withheld_stays_so(tmp_path: Path) -> None:
     assert [fault.code for fault in archive.verify(level="full")] == faults_before
 
 
+def test_recipes_behind_withheld_ones_count_these(tmp_path: Path) -> None:
+    """Responses that continue each other, with withheld requests between them, refer to each other's ranges."""
+    source, target = Archive(tmp_path / "source"), Archive(tmp_path / "target")
+    rng, history = random.Random(5), []
+    with source.recorder("r") as recorder:
+        for turn in range(12):
+            history.append({"turn": turn, "text": words(rng, 1200)})
+            recorder.append(kind="model", identity={"all": list(history)}, response={"all": list(history), "n": turn})
+    copy(source, target, responses_only=True)
+    known = [item.response for item in source.open("r").records()]
+    [result] = compact(target).recordings
+    assert (result.outcome, result.error) == ("compacted", None)
+    assert [item.response for item in target.open("r").records()] == known
+    assert list(target.verify(level="full")) == []
+    # The requests are not there, and have no recipes.
+    assert not any(item.recipe("request") for item in target.open("r").records())
+
+
 def packed(archive: Archive) -> bytes:
     """All frames of all packs."""
     found = []

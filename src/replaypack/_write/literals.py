@@ -146,6 +146,11 @@ class Splitter:
         self.horizon = self.written
         self.frame_ranges = 0
 
+    def empty(self) -> Sequence[Op]:
+        """The recipe of a blob that is withheld: it has none, and is counted as one."""
+        self.written += 1
+        return ()
+
     def recipe(self, pieces: Sequence[bytes]) -> Sequence[Op]:
         """Return the recipe of the blob whose bytes are ``pieces``; new bytes go to the stream."""
         if len(pieces) == 1 and len(pieces[0]) < SPLIT:

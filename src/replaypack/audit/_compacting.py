@@ -125,9 +125,11 @@ class Job:
         row, inline = frame.stored(found.number)
         recipes = b""
         for role in _roles(found):
-            ops: Sequence[Op] = ()  # of what is withheld nothing is known but its digest
-            if not is_withheld(self._source.index, found.row, role):
-                ops = self._tools.shared.recipe(self._pieces(found, role), self.user, self.publisher.upload_large)
+            shared = self._tools.shared
+            if is_withheld(self._source.index, found.row, role):
+                ops: Sequence[Op] = shared.splitter.empty()
+            else:
+                ops = shared.recipe(self._pieces(found, role), self.user, self.publisher.upload_large)
             recipes += encode_ops(ops)
             self._parts += len(ops)
         self._frame.append(Entry(row, recipes, inline))

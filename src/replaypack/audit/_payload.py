@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -39,6 +39,11 @@ __all__ = ["Payload", "Uses", "is_zero", "literal_rows", "read_frame", "same_blo
 #: Pieces of literals shorter than this (bytes) are not looked for in frames that no table explains, and more pieces
 #: than this are not looked for one by one: such a frame is then taken to hold them.
 _SHORT, _MANY = 8, 4096
+#: Longer ones are looked for in parts of this many bytes.
+_PART = 16 << 10
+#: Where frames are of several recordings: so many bytes in a row say that they are of the records, and at most so many
+#: such windows are held.
+_WINDOW, _WINDOWS = 32, 1 << 16
 
 
 class Uses(NamedTuple):
@@ -81,6 +86,7 @@ class Payload:
         self.blobs: dict[bytes, tuple[int, str]] = {}
         self._sources: list[tuple[Recording, Intervals]] = []
         self._pieces: list[bytes] | None = None
+        self._before: list[bytes] = []
 
     def __bool__(self) -> bool:
         return bool(self.row_frames)
@@ -128,6 +134,21 @@ class Payload:
                 self._span(entry.digest, low + shift, high + shift)
         self._sources.append((recording, literals))
 
+    def absorb(self, before: Payload) -> None:
+        """Take in what was known of the same records when more manifests had them."""
+        for seq, leaf in before.leaves.items():
+            self.leaves.setdefault(seq, leaf)
+        for seq, salt in before._salts.items():
+            self._salts.setdefault(seq, salt)
+        for digest, spans in before.spans.items():
+            for start, end in spans:
+                self._span(digest, start, end)
+        self.row_frames |= before.row_frames
+        self.pages |= before.pages
+        self.keys |= before.keys
+        self.blobs = before.blobs | self.blobs
+        self._before = before._pieces or before._before
+
     def _note_blobs(self, row: Row) -> None:
         for role, ref in (("request", row.request), ("identity", row.identity), ("response", row.response)):
             if ref is not None and ref.encoding and ref.size >= _SHORT:
@@ -170,19 +191,76 @@ class Payload:
                 self._span(info.digest, at, at + len(piece))
                 at = raw.find(piece, at + 1)
 
+    def keep_pieces(self) -> None:
+        """Read their literals before they are deleted, to be told again. At most 64 MiB."""
+        self._all_pieces()
+
     def _all_pieces(self) -> list[bytes]:
-        """The literals, piece by piece; where their frames are gone, none of those."""
+        """The literals, piece by piece; where their frames are gone, none of those but what was read before."""
         if self._pieces is None:
-            found: dict[bytes, None] = {}
+            found = dict.fromkeys(self._before)
             for recording, literals in self._sources:
                 for start, end in literals:
                     with suppress(ObjectMissingError, FormatError):
                         for entry, _ in recording.index.literal_entries([(start, end - start)]):
-                            low, high = max(start, entry.first), min(end, entry.first + entry.items)
-                            if high - low >= _SHORT and len(found) <= _MANY:
-                                found[recording.index.literals([(low, high - low)])[0]] = None
+                            at, stop = max(start, entry.first), min(end, entry.first + entry.items)
+                            while stop - at >= _SHORT and len(found) <= _MANY:
+                                size = _PART if stop - at >= _PART + _SHORT else stop - at
+                                found[recording.index.literals([(at, size)])[0]] = None
+                                at += size
             self._pieces = list(found)
         return self._pieces
+
+    # Frames of several recordings, which name none
+
+    def may_be_in(self, toc: Toc) -> bool:
+        """Whether a pack has literals that name no recording, in frames that are not known."""
+        return any(_is_common(info) and info.digest not in self.spans for info in toc.frames)
+
+    def explore_common(self, reader: PackReader, packs: Mapping[PackRef, Toc], takers: Iterable[Recording]) -> None:
+        """Look into packs that name no recording, for bytes that none of ``takers`` takes.
+
+        Where several recordings were compacted together, and this one was not after all, its literals are there.
+        Whatever somebody takes is theirs: a second copy. Raises `FormatError`, `StorageError`.
+        """
+        whole = Payload(self.id, (), {})
+        for toc in packs.values():
+            for info in toc.frames:
+                if _is_common(info) and info.digest not in self.spans:
+                    whole._span(info.digest, 0, info.raw)
+        taken: dict[bytes, Intervals] = {}
+        for recording in takers:
+            with recording:
+                for digest, low, high in whole.taken(recording, whole.uses(recording, own=False)):
+                    taken.setdefault(digest, Intervals()).add(low, high)
+        tells: Callable[[bytes], bool] | None = None
+        for pack, info in ((pack, info) for pack, toc in packs.items() for info in toc.frames):
+            if info.digest not in whole.spans:
+                continue
+            left = Uses(whole.spans[info.digest], taken.get(info.digest, Intervals())).gone(0, info.raw)
+            if not left:
+                continue
+            tells = tells or self._tells()
+            raw = read_frame(reader, pack, info)
+            if any(tells(raw[low:high]) for low, high in left):
+                for low, high in left:
+                    self._span(info.digest, low, high)
+
+    def _tells(self) -> Callable[[bytes], bool]:
+        """What says of bytes whether some of them are of the records."""
+        pieces = self._all_pieces()
+        if len(pieces) > _MANY:
+            return lambda raw: raw.count(0) < len(raw)
+        short = [piece for piece in pieces if _WINDOW // 2 <= len(piece) < _WINDOW]
+        step = max(_WINDOW, sum(map(len, pieces)) // _WINDOWS)
+        starts = ((piece, at) for piece in pieces for at in range(0, len(piece) - _WINDOW + 1, step))
+        windows = {piece[at : at + _WINDOW] for piece, at in starts} - {bytes(_WINDOW)}
+
+        def tells(raw: bytes) -> bool:
+            ends = range(_WINDOW, len(raw) + 1)
+            return any(piece in raw for piece in short) or any(raw[at - _WINDOW : at] in windows for at in ends)
+
+        return tells
 
     # Tables
 
@@ -295,6 +373,10 @@ def literal_rows(recording: Recording) -> Iterator[tuple[FrameEntry, Frame]]:
                 entry = unpack_frame(rows, at)
                 pack = segment.pack(entry.frame, where="page of literals")
                 yield entry, Frame(pack, entry.frame, entry.raw, entry.digest)
+
+
+def _is_common(info: FrameInfo) -> bool:
+    return info.kind == FrameKind.LITERAL and info.origin is None
 
 
 def read_frame(reader: PackReader, pack: PackRef, info: FrameInfo) -> bytes:

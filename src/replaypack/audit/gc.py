@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import timedelta
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,9 +19,11 @@ from replaypack._write.publish import heal_latest
 from replaypack.errors import (
     ConflictError,
     FormatError,
+    ObjectExistsError,
     ObjectMissingError,
     UsageError,
 )
+from replaypack.format.dsse import MAX_ENVELOPE
 from replaypack.format.manifest import parse_manifest
 from replaypack.format.marks import MARKS, Marks, encode_marks, parse_marks
 from replaypack.format.names import MARKER, latest_key, revision_key, sibling_name
@@ -40,6 +43,8 @@ _POINTED = 3600.0
 _PACK = re.compile(r"packs/[0-9a-f]{2}/([0-9a-f]{64})\.rpk")
 #: What a collector has nothing to say about, besides manifests, signatures and packs.
 _KNOWN = re.compile(rf"{re.escape(MARKER)}|{re.escape(MARKS)}|catalog\.json\.zst|recovery\.json|journal/.*")
+#: Bytes of signatures that are held until it is sure that they may go.
+_HELD = 16 << 20
 
 
 class Amount(NamedTuple):
@@ -164,7 +169,7 @@ class _Collector:
                 return self._result(True, last, now, since, last.unreadable)
             references, contents = last.references, last.contents
             ripe = {key: info for key, info in ripe.items() if not _referenced(key, references, contents)}
-        self._delete(ripe, apply)
+        self._delete(ripe, apply, last)
         for info in self._storage.leftovers(now - self._grace, delete=apply):
             self._count("leftovers", info.size)
         for key in ripe:
@@ -291,23 +296,56 @@ class _Collector:
             if not _referenced(info.key, references, contents):
                 self._candidates[info.key] = info
 
-    def _delete(self, ripe: dict[str, ObjectInfo], apply: bool) -> None:
+    def _delete(self, ripe: dict[str, ObjectInfo], apply: bool, found: Survey) -> None:
         groups = [
             (directory, list(keys))
             for directory, keys in groupby(sorted(ripe), key=lambda key: key.rpartition("/")[0] + "/")
         ]
         done = 0
+        held: dict[str, bytes] = {}
         for directory, keys in groups:
             # Looked at again right before: who writes an object anew gives it a time of its own.
             now_there = {info.key: info for info in self._storage.list(directory)} if apply else ripe
             same = [key for key in keys if key in now_there and now_there[key].modified == ripe[key].modified]
-            if apply:
-                for _ in each(self._storage.delete, same):
-                    pass
             for key in same:
                 self._count("packs" if key.startswith("packs/") else "signatures", ripe[key].size)
+            if apply and directory.startswith("packs/"):
+                for _ in each(self._storage.delete, same):
+                    pass
+            elif apply:
+                for key, data in zip(same, each(lambda key: self._take(key, ripe[key]), same), strict=True):
+                    if data:
+                        held[key] = data
+                    if sum(map(len, held.values())) > _HELD:
+                        self._put_back(held, found)
             done += len(keys)
             self._tell("deleting", done, len(ripe))
+        self._put_back(held, found)
+
+    def _take(self, key: str, info: ObjectInfo) -> bytes:
+        """Delete a signature; return it, or nothing where it cannot be one."""
+        data = b""
+        with suppress(ObjectMissingError):
+            if info.size <= MAX_ENVELOPE:
+                data = self._storage.get(key)
+        self._storage.delete(key)
+        return data
+
+    def _put_back(self, held: dict[str, bytes], found: Survey) -> None:
+        """Put signatures back whose content came meanwhile: unlike packs they have no other name to come under.
+
+        Who committed it before now may have found them still there; who does so later finds that they are not.
+        """
+        if not held:
+            return
+        last = survey(self._archive, found, found.time, self._progress)
+        for key, data in held.items():
+            if last.unreadable or _referenced(key, set(), last.contents):
+                with suppress(ObjectExistsError):
+                    self._storage.put_new(key, data)
+                    before = self._removed["signatures"]
+                    self._removed["signatures"] = Amount(before.objects - 1, before.bytes - len(data))
+        held.clear()
 
     def _count(self, kind: str, size: int) -> None:
         self._removed[kind] = self._removed[kind].plus(size)
