@@ -68,12 +68,11 @@ def compact(
         compact_already = sum(item.outcome == "compact" for item in done.recordings)
         if compact_already:
             output.line(f"{counted(compact_already, 'recording')} compact already at level {level}")
-        if done.recordings and not dry_run:
+        if done.written:
             # Of single recordings sizes would say little: they share packs.
             which = "all recordings" if not names else "these recordings"
             sizes = f"{human_size(done.before)} before, {human_size(done.after)} now"
             output.line(f"packs of {which}, each counted once: {sizes}")
-        if done.written:
             output.line(f"{human_size(done.written)} written; {human_size(done.freed)} to be freed by: {collect}")
     codes = [exit_code(item.error) for item in left if item.error is not None and (names or item.outcome == "failed")]
     if codes:
