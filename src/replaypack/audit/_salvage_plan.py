@@ -415,6 +415,7 @@ class Salvager:
         publisher = written.writer.publisher
         previous = before.digest if before is not None else None
         manifest = written.writer.manifest(written.content, revision, previous, written.withheld)
+        publisher.ensure()  # packs of an earlier run may be gone by now, which is no fault of what was written
         if written.exact and (found := self._unsound(name, manifest)) is not None:
             losses = written.losses
             losses.add("records", 0, written.content.records - 1, f"what was written is not sound: {found}")
