@@ -46,6 +46,8 @@ _LOOK_FRAMES = 16
 _LOOK_RAW = 20 << 20
 _LOOK_BLOB = 16 << 20
 _LOOK_ALL = 8 << 20
+#: Raw bytes of record frames that are read together to look at records beside others.
+_AROUND = 32 << 20
 
 
 def _renewing(
@@ -474,10 +476,10 @@ class Recording:
         check_number("frames", frames, "a number of frames")
         index = self._index
         near = frames_around(index, min(seq, max(0, len(self) - 1)), frames) if frames else []
-        read = index.read_frames([frame for _, frame in near])
+        read = index.read_frames([frame for _, frame in near], most=_AROUND)
         return [
             Record(self, found, index)
-            for (entry, _), frame in zip(near, read, strict=True)
+            for (entry, _), frame in zip(near, read, strict=False)
             for found in found_in(index, entry.first, frame)
         ]
 
@@ -499,7 +501,8 @@ class Recording:
             if frame in wanted or len(wanted) < frames:
                 wanted.setdefault(frame, []).append((entry.seq, entry.seq - ref.first))
         found = []
-        for (frame, numbers), records in zip(wanted.items(), index.read_frames(list(wanted)), strict=True):
+        read = index.read_frames(list(wanted), most=_AROUND)
+        for (frame, numbers), records in zip(wanted.items(), read, strict=False):
             for seq, number in numbers:
                 row, data, inline = records.record(number)
                 if row.seq != seq or row.key[:16] != key[:16]:

@@ -74,6 +74,7 @@ from replaypack.format.table import (
 )
 from replaypack.format.varint import uvarint
 from replaypack.storage import LocalStorage, MemoryStorage
+from tests.support.operations import operate
 
 NO_MATCH = Match(name="none", version=1)
 NONE = Redaction(name="none", version=1)
@@ -253,7 +254,7 @@ def peak(function: Callable[[], object]) -> int:
 
 
 def hostile(store: MemoryStorage, *expected: str, memory: int = 256 * MIB) -> None:
-    """Reading is refused where it must be, in bounded memory, and `verify` says so."""
+    """Reading is refused where it must be, in bounded memory, `verify` says so, and nothing else is harmed by it."""
     said: list[str] = []
     assert peak(lambda: said.extend(ask(store))) < memory
     assert said
@@ -261,6 +262,7 @@ def hostile(store: MemoryStorage, *expected: str, memory: int = 256 * MIB) -> No
     assert peak(lambda: found.update(verify(store))) < memory
     assert found >= set(expected)
     assert found
+    assert peak(lambda: operate(store)) < memory
 
 
 def test_the_forge_makes_sound_archives() -> None:
@@ -295,6 +297,12 @@ def test_millions_of_recipes_without_parts() -> None:
     forge = Forge()
     records = forge.records([forge.row(request=5000)._replace(recipes=bytes(30 * MIB)), forge.row(1)])
     hostile(forge.finish([records]), "blob.mismatch")
+
+
+def test_many_frames_that_are_large_once_they_are_read() -> None:
+    forge = Forge()
+    frames = [forge.records([forge.row(n, request=5000)._replace(recipes=bytes(58 * MIB))], first=n) for n in range(6)]
+    hostile(forge.finish(frames), "blob.mismatch")
 
 
 def test_millions_of_ranges_written_down(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -647,3 +647,37 @@ def test_a_fault_at_each_operation_loses_nothing_and_a_rerun_completes(behind: b
         if not reached:
             break
     assert point > 20
+
+
+@pytest.mark.parametrize("behind", ["stale", "missing", "damaged"])
+def test_latest_json_that_is_behind_is_written_again(tmp_path: Path, behind: str) -> None:
+    archive = Archive(tmp_path / "archive")
+    shared_history(archive, NAME, 1)
+    latest = tmp_path / "archive" / "recordings" / NAME / "latest.json"
+    old = latest.read_bytes()
+    compact(archive, NAME)
+    new = latest.read_bytes()
+    if behind == "missing":
+        latest.unlink()
+    else:
+        latest.write_bytes(old if behind == "stale" else new[:-5])
+    left = {fault.code for fault in archive.verify()}
+    assert left == {f"latest.{'corrupted' if behind == 'damaged' else behind}"}
+    compact(archive, dry_run=True)
+    assert {fault.code for fault in archive.verify()} == left
+    assert [item.outcome for item in compact(archive).recordings] == ["compact"]
+    assert latest.read_bytes() == new
+    assert list(archive.verify()) == []
+
+
+def test_patterns_and_totals(tmp_path: Path) -> None:
+    archive = Archive(tmp_path / "archive")
+    for number, name in enumerate(("eval/a", "eval/b", "other")):
+        shared_history(archive, name, number)
+    before = {ref.digest: ref.size for name in ("eval/a", "eval/b") for ref in archive.open(name).index.packs}
+    done = compact(archive, "eval/*")
+    assert [item.name for item in done.recordings] == ["eval/a", "eval/b"]
+    after = {ref.digest: ref.size for name in ("eval/a", "eval/b") for ref in archive.open(name).index.packs}
+    assert (done.before, done.after) == (sum(before.values()), sum(after.values()))
+    with pytest.raises(RecordingNotFoundError):
+        compact(archive, ["nothing/*"])

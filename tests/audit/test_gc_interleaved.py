@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from replaypack import Archive
-from replaypack.audit import compact, copy, gc, purge, rekey, verify_archive
+from replaypack.audit import compact, copy, gc, load_private_key, new_key, purge, rekey, sign, verify_archive
 from replaypack.errors import PublishError, ReplaypackError, StorageUnavailableError
 from replaypack.recover import recover
 from replaypack.storage import Storage
@@ -34,6 +34,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self.names: dict[str, list[object]] = {}
+        self.objects: dict[str, bytes] = {}
 
     def note(self, name: str, response: object) -> None:
         self.names.setdefault(name, []).append(response)
@@ -47,6 +48,8 @@ class Ledger:
 
     def read(self, store: Storage) -> None:
         archive = Archive("memory://", storage=store)
+        for key, data in self.objects.items():
+            assert store.get(key) == data
         for name, expected in self.names.items():
             with archive.open(name, fresh=True) as recording:
                 records = list(recording.records())
@@ -207,12 +210,15 @@ _source = ClockStorage()
 
 
 def half_copied(archive: Archive, ledger: Ledger) -> None:
-    """Of two recordings that share packs one is copied: some of its packs as they are, others packed anew."""
+    """Of two recordings that share packs one is copied: some of its packs as they are, others packed anew. The other
+    is signed."""
+    pytest.importorskip("cryptography", reason="signing needs replaypack[sign]")
     if not _source.under():
         other = archive_of(_source)
         record(other, Ledger(), "secret", [secrets.token_hex(3000)])
         record(other, Ledger(), "copied", ["c1", LARGE, "c3"], base="secret")
         record(other, Ledger(), "plain", ["d1", secrets.token_bytes(20_000)])
+        sign(other.open("plain"), load_private_key(new_key()[0]))
     with_base(archive, ledger)
     for name in ("copied", "plain"):
         dies(archive, f"recordings/{name}/00000001.json", lambda dying: copy(archive_of(_source), dying, name))  # noqa: B023
@@ -222,6 +228,9 @@ def copies(archive: Archive, ledger: Ledger) -> None:
     copy(archive_of(_source), archive, ["copied", "plain"], jobs=1)
     for name in ("copied", "plain"):
         ledger.names[name] = [record.response for record in archive_of(_source).open(name).records()]
+    signatures = [key for key in _source.under("recordings/plain/") if key.endswith(".dsse.json")]
+    assert signatures
+    ledger.objects.update((key, _source.get(key)) for key in signatures)
 
 
 WORKS = {

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import random
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import msgspec
 import pytest
 
 from replaypack import Archive, ReplayMismatch
+from replaypack._read.manifests import Manifests
 from replaypack._write import publish
 from replaypack.audit import compact, copy, diff, prove, purge, rekey, stats, verify_archive
+from replaypack.audit._inventory import Inventory
 from replaypack.errors import (
     AccessDeniedError,
+    ConflictError,
+    ObjectExistsError,
     PurgedError,
     ReadOnlyStorageError,
     RecordingExistsError,
@@ -23,6 +29,7 @@ from replaypack.errors import (
 )
 from replaypack.format.digests import digest
 from replaypack.format.frame import decompress
+from replaypack.format.manifest import encode_manifest
 from replaypack.format.names import pack_key_of
 from replaypack.format.pack import parse_pack
 from replaypack.storage import MemoryStorage, Storage
@@ -149,6 +156,30 @@ def test_every_byte_is_gone(archive: Archive, flush: bool) -> None:
             except ReplayMismatch as error:
                 asked.append(error.reason)
         assert asked == ["answer 0", "answer 1", "answer 2", "purged", "answer 0"]
+
+
+def test_a_payload_of_zeros(archive: Archive) -> None:
+    """What takes its place is the same bytes: that is no reason to begin again."""
+    with archive.recorder("a", **options()) as recorder:
+        recorder.append(kind="tool", key="1", request=bytes(5000), response=1)
+        recorder.append(kind="tool", key="2", request=bytes(range(250)) * 24, response=2)
+    assert purge(archive, "a", [0], "why").revision == 3
+    assert not list(archive.verify())
+    assert archive.open("a").record(1).request == bytes(range(250)) * 24
+
+
+def test_a_copy_beside_it_that_keeps_the_records(archive: Archive) -> None:
+    """A recording of the same id under another name has the same keys and rows, and is not touched."""
+    with archive.recorder("a", **options()) as recorder:
+        tools(recorder)
+    copy(archive, archive, ["a"], to="b")
+    with pytest.raises(UsageError, match="other record"):
+        purge(archive, "b", [1], "why")
+    assert purge(archive, "b", [1], "why", keep_shared=True).rewritten == ["b"]
+    assert [record.seq for record in archive.open("a").records()] == [0, 1, 2]
+    with pytest.raises(PurgedError):
+        archive.open("b").record(1)
+    assert not list(archive.verify())
 
 
 def test_again_is_nothing(archive: Archive) -> None:
@@ -470,6 +501,167 @@ def test_it_can_be_proved_and_copied(archive: Archive) -> None:
     assert [r.seq for r in other.open("r").records()] == [0, 1, 2, 6, 7, 8, 9]
     assert found(other.storage) == set()
     sound(other)
+
+
+# Others at work
+
+
+class Meddling(MemoryStorage):
+    """Does ``between`` before the first deletion, and ``each`` behind every one."""
+
+    def __init__(self, objects: Mapping[str, bytes] = {}) -> None:
+        super().__init__()
+        for key, data in objects.items():
+            self.put(key, data)
+        self.between: Callable[[], object] | None = None
+        self.each: Callable[[str, bytes], object] | None = None
+
+    def delete(self, key: str) -> None:
+        between, self.between = self.between, None
+        if between is not None:
+            between()
+        data = self.get(key) if self.each is not None else b""
+        super().delete(key)
+        if self.each is not None:
+            self.each(key, data)
+
+
+def objects_of(storage: Storage) -> dict[str, bytes]:
+    return {info.key: storage.get(info.key) for info in storage.list()}
+
+
+def compacted_without(archive: Archive) -> dict[str, bytes]:
+    """Record ``a`` (a secret in record 24) and ``b``, with much in common, and return what is there once they were
+    compacted together, where the commit of ``a`` failed."""
+    rng = random.Random(7)
+    common = [f"{number} " + rng.randbytes(2000).hex() for number in range(24)]
+    for name, last in (("a", CANARIES[0] + rng.randbytes(2000).hex()), ("b", "of b")):
+        with archive.recorder(name, **options()) as recorder:
+            for number, text in enumerate(common):
+                recorder.append(kind="model", identity={name: [text]}, response={"n": number})
+            recorder.append(kind="model", identity={"secret": last}, response={"n": 99})
+    objects = objects_of(archive.storage)
+    elsewhere = Archive("", storage=Meddling(objects))
+    put_new = elsewhere.storage.put_new
+
+    def faster(key: str, data: bytes, **more: Any) -> None:
+        if key == "recordings/a/00000003.json":
+            raise ObjectExistsError("another writer was faster")
+        put_new(key, data, **more)
+
+    with mock.patch.object(elsewhere.storage, "put_new", faster):
+        outcomes = {item.name: item.outcome for item in compact(elsewhere, level=3).recordings}
+    assert outcomes["a"] == "failed"
+    return objects_of(elsewhere.storage)
+
+
+def test_what_a_compaction_left_with_others(archive: Archive) -> None:
+    """Its literals lie in a pack that another recording names, and that names no recording."""
+    archive = Archive("", storage=Meddling(compacted_without(archive)))
+    wanted = [r.request for r in archive.open("b").records()]
+    purge(archive, "a", [24], "asked to", keep_shared=True)
+    assert found(archive.storage) == set()
+    assert [r.request for r in archive.open("b").records()] == wanted
+    sound(archive)
+    archive.delete("a")
+    assert purge(archive, "b", [24], "asked to", keep_shared=True).rewritten == ["b"]
+    sound(archive)
+
+
+def test_a_compaction_that_commits_meanwhile(archive: Archive) -> None:
+    after = compacted_without(archive)
+    storage = Meddling(objects_of(archive.storage))
+    archive = Archive("", storage=storage)
+    for key, data in after.items():
+        if key.startswith("packs/"):
+            storage.put(key, data)
+    wanted = [r.request for r in archive.open("b").records()]
+    committed = [key for key in after if key.startswith("recordings/b/")]
+    storage.between = lambda: [storage.put(key, after[key]) for key in committed]
+    done = purge(archive, "a", [24], "asked to", keep_shared=True)
+    assert storage.between is None
+    if archive.open("b").manifest.storage.cause == "purge":  # else the compaction gave itself up
+        assert done.rewritten == ["a", "b"]
+    assert found(storage) == set()
+    assert [r.request for r in archive.open("b", fresh=True).records()] == wanted
+    sound(archive)
+
+
+def test_a_pack_that_comes_again_and_again(archive: Archive) -> None:
+    storage = Meddling()
+    archive = Archive("", storage=storage)
+    fill(archive)
+    storage.each = lambda key, data: storage.put(key, data) if key.startswith("packs/") else None
+    with pytest.raises(ConflictError, match=r"packs to delete: [0-9a-f]{64}") as error:
+        purge(archive, "r", [3], "asked to")
+    assert "run it again" in str(error.value)
+    storage.each = None
+    assert purge(archive, "r", [3], "asked to").packs == 1
+    sound(archive)
+
+
+def test_a_pack_that_is_named_while_it_is_deleted(archive: Archive) -> None:
+    """That revision cannot be saved from here; but it is not passed over, and nothing else is lost."""
+    storage = Meddling()
+    archive = Archive("", storage=storage)
+    fill(archive)
+    with archive.recorder("late", **options()) as recorder:
+        tools(recorder)
+    newest = archive.open("late").manifest
+    packs = archive.open("r").manifest.storage.packs
+    packs = [*newest.storage.packs, *packs]
+    section = msgspec.structs.replace(newest.storage, revision=3, previous=newest.digest, packs=packs)
+    named = encode_manifest(newest.content, section)
+    storage.between = lambda: storage.put("recordings/late/00000003.json", named.raw)
+    with pytest.raises(ConflictError, match="another writer named packs that were being deleted: late@3"):
+        purge(archive, "r", [3], "asked to")
+    storage.delete("recordings/late/00000003.json")
+    assert purge(archive, "r", [3], "asked to").records == []
+    sound(archive)
+
+
+def test_a_recording_of_which_the_hint_is_left(archive: Archive) -> None:
+    """An interrupted deletion leaves what can be read still, by everyone."""
+    with archive.recorder("x", **options()) as recorder:
+        conversation(recorder, 3)
+    with archive.recorder("y", base="x", **options()) as recorder:
+        conversation(recorder, 3)
+    for revision in (1, 2):
+        archive.storage.delete(f"recordings/y/0000000{revision}.json")
+    with pytest.raises(UsageError, match="of y"):
+        purge(archive, "x", [1], "asked to")
+    with pytest.raises(ConflictError, match="y is half deleted"):
+        purge(archive, "x", [1], "asked to", keep_shared=True)
+    assert len([r.request for r in archive.open("y").records()]) == 3
+    with pytest.raises(ConflictError, match="y is half deleted"):
+        purge(archive, "y", [1], "asked to", keep_shared=True)
+    archive.delete("y")
+    purge(archive, "x", [1], "asked to", keep_shared=True)
+    sound(archive)
+
+
+def test_what_is_newest(archive: Archive) -> None:
+    """The same as for readers, whatever is there of a recording."""
+    with archive.recorder("r", **options()) as recorder:
+        tools(recorder, 1)
+    with archive.recorder("r", if_exists="append", **options()) as recorder:
+        tools(recorder, 1)
+        recorder.flush()
+        before = objects_of(archive.storage)
+        tools(recorder, 1)
+        recorder.flush()
+        during = objects_of(archive.storage)
+    with archive.recorder("r", if_exists="replace", **options()) as recorder:
+        tools(recorder, 1)
+        recorder.flush()
+        replacing = objects_of(archive.storage)
+    for objects in (before, during, replacing, objects_of(archive.storage)):
+        keys = [key for key in objects if key.startswith("recordings/")]
+        for gone in ((), *((key,) for key in keys), [key for key in keys if not key.endswith("latest.json")]):
+            storage = Meddling({key: data for key, data in objects.items() if key not in gone})
+            expected = Manifests(storage).newest("r", fresh=True)
+            assert expected is not None
+            assert Inventory(storage).newest()["r"].digest == expected.digest, gone
 
 
 # Interruption

@@ -404,6 +404,45 @@ def test_it_can_be_run_again_and_goes_on(copied: Path, tmp_path: Path) -> None:
         salvage(LocalStorage(TINY), Archive(tmp_path / "target"))
 
 
+@pytest.mark.parametrize("lost_at", ["before", "after"])
+def test_packs_of_an_earlier_run_that_are_collected_meanwhile(lost_at: str, tmp_path: Path) -> None:
+    archive = Archive(tmp_path / "source")
+    with archive.recorder("run", flush_interval=None) as recorder:
+        for number in range(12):
+            recorder.append(kind="tool", identity={"n": number}, response=f"r{number}" * 400)
+    revision = "recordings/run/00000001.json"
+
+    class Losing(MemoryStorage):
+        lost = 0
+
+        def lose(self) -> None:
+            packs = [info.key for info in self.list("packs/")]
+            self.lost += len(packs)
+            for key in packs:
+                self.delete(key)
+
+        def get_suffix(self, key: str, length: int) -> bytes:
+            data = super().get_suffix(key, length)
+            if lost_at == "before" and not self.lost:
+                self.lose()  # right after it was found
+            return data
+
+        def put_new(self, key: str, data: bytes, *, cache_control: str | None = None) -> None:
+            super().put_new(key, data)
+            if lost_at == "after" and key == revision:
+                self.lose()
+
+    target = Archive("", storage=MemoryStorage())
+    salvage(archive.storage, target)
+    storage = Losing()
+    for info in target.storage.list():
+        if not info.key.startswith("recordings/"):
+            storage.put(info.key, target.storage.get(info.key))
+    again = salvage(archive.storage, Archive("", storage=storage))
+    assert storage.lost
+    assert again.whole
+
+
 def test_another_result_is_not_written_over(copied: Path, tmp_path: Path) -> None:
     run(copied, tmp_path / "target")
     packs(copied)[0].unlink()

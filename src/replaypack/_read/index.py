@@ -42,7 +42,7 @@ from replaypack.format.table import (
 )
 
 from .cache import Cache
-from .packs import Frame, PackReader
+from .packs import Frame, PackReader, check_frame
 
 __all__ = ["Found", "Index", "SegmentIndex", "successor"]
 
@@ -423,15 +423,27 @@ class Index:
                         pack = segment.pack(entry.frame, where="page of records")
                         yield entry, Frame(pack, entry.frame, entry.raw, entry.digest)
 
-    def read_frames(self, frames: Sequence[Frame]) -> list[RecordFrame]:
-        """Return several record frames, those not in the cache read together."""
+    def read_frames(self, frames: Sequence[Frame], *, most: int | None = None) -> list[RecordFrame]:
+        """Return several record frames, those not in the cache read together.
+
+        With ``most`` only as many of them, from the first on, as have so many raw bytes, and one at least.
+        """
         found: list[RecordFrame | None] = [self.cache.get(_frame_key(f)) for f in frames]
         missing = [index for index, frame in enumerate(found) if frame is None]
         if not missing:
             return found  # type: ignore[return-value]
-        for index, raw in zip(missing, self.reader.read([frames[i] for i in missing]), strict=True):
-            found[index] = self._keep(frames[index], raw)
-        return found  # type: ignore[return-value]
+        if most is None:
+            for index, raw in zip(missing, self.reader.read([frames[i] for i in missing]), strict=True):
+                found[index] = self._keep(frames[index], raw)
+            return found  # type: ignore[return-value]
+        stored = dict(zip(missing, self.reader.fetch([frames[i] for i in missing]), strict=True))
+        some: list[RecordFrame] = []
+        for index, frame in enumerate(found):
+            some.append(frame or self._keep(frames[index], check_frame(frames[index], stored[index])))
+            most -= len(some[-1].raw)
+            if most <= 0:
+                break
+        return some
 
     def _keep(self, at: Frame, raw: bytes) -> RecordFrame:
         frame = RecordFrame(raw, where=at.where)

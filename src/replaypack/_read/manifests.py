@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import warnings
+from typing import Protocol
 
 from replaypack.errors import (
     AccessDeniedError,
@@ -20,11 +21,34 @@ from replaypack.format.manifest import Manifest, parse_manifest
 from replaypack.format.names import check_name, is_name, latest_key, open_key, revision_key
 from replaypack.storage import Storage
 
-__all__ = ["Manifests"]
+__all__ = ["Manifests", "is_checkpoint_of", "shows_checkpoints"]
 
 _REVISION_KEY = re.compile(r"recordings/(?P<name>.+)/(?:(?P<revision>\d{8})\.json|latest\.json)")
 #: Revisions behind `latest.json` that a reader tries.
 _MAX_PROBES = 10_000
+
+
+class _Standing(Protocol):
+    """What a manifest says of itself."""
+
+    @property
+    def cause(self) -> str: ...
+    @property
+    def claim(self) -> str | None: ...
+    @property
+    def writer(self) -> str: ...
+    @property
+    def checkpoint(self) -> int: ...
+
+
+def shows_checkpoints(newest: _Standing) -> bool:
+    """Whether readers see what the recorder published that claimed a revision, rather than the claim."""
+    return newest.cause in ("claim", "checkpoint") and newest.claim != "replace"
+
+
+def is_checkpoint_of(opened: _Standing, newest: _Standing) -> bool:
+    """Whether ``.open.json`` of a revision is what readers see: by the same writer, and not older."""
+    return shows_checkpoints(newest) and opened.writer == newest.writer and opened.checkpoint >= newest.checkpoint
 
 
 class Manifests:
@@ -115,14 +139,9 @@ class Manifests:
         newest = self._probe(name, latest)
         if newest is None:
             return None
-        storage = newest.storage
-        if storage.cause in ("claim", "checkpoint") and storage.claim != "replace":
-            checkpoint = self.get(open_key(name, storage.revision))
-            if (
-                checkpoint is not None
-                and checkpoint.storage.writer == storage.writer
-                and checkpoint.storage.checkpoint >= storage.checkpoint
-            ):
+        if shows_checkpoints(newest.storage):
+            checkpoint = self.get(open_key(name, newest.storage.revision))
+            if checkpoint is not None and is_checkpoint_of(checkpoint.storage, newest.storage):
                 return checkpoint
         return newest
 

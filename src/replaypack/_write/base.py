@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -111,7 +112,7 @@ def _moved(ranges: Sequence[Range], shift: dict[int, int], sizes: dict[int, int]
     firsts = sorted(shift)
     result: list[Range] = []
     for offset, length, flags in ranges:
-        at = next(i for i in range(len(firsts) - 1, -1, -1) if firsts[i] <= offset)
+        at = bisect_right(firsts, offset) - 1
         first = firsts[at]
         end = offset + length
         covered = first + sizes[first]

@@ -21,6 +21,7 @@ from replaypack.format.digests import short_digest
 from replaypack.format.frame import Compressor
 from replaypack.format.manifest import NEAR_LIMIT, Near, PackRef
 from replaypack.format.pack import MAX_EXTERNAL, FrameKind, Origin
+from replaypack.format.recipe import Range
 from replaypack.format.record_frame import RecordFrame
 from replaypack.format.table import (
     BLOBS,
@@ -48,6 +49,8 @@ __all__ = ["ROLES", "Fate", "LiteralFate", "RecordFate", "rewrite", "used_litera
 #: Frames that are read together, and their compressed bytes. Two such batches are in memory at a time.
 _FRAMES = 256
 _BYTES = 8 << 20
+#: Raw bytes of record frames that are read together. They compress to nothing where somebody wants them to.
+_RAW = 32 << 20
 #: Pages of a table that are read together.
 _PAGES = 16
 
@@ -220,17 +223,17 @@ class _Rewriter:
             if not kept:
                 return None
             if kept != [(first, first + size)]:
-                own = raw[len(raw) - size :]
+                own = memoryview(raw)[len(raw) - size :]
                 zeroed = bytearray(size)
                 for start, end in kept:
                     zeroed[start - first : end - first] = own[start - first : end - first]
-                return self._new_literals(first, bytes(zeroed)), False
+                return self._new_literals(first, zeroed), False
         if size < len(raw):
             return self._new_literals(first, raw[len(raw) - size :]), False
         at = self._add(FrameKind.LITERAL, data, size, first, size, entry.digest)
         return entry._replace(frame=at), False
 
-    def _new_literals(self, first: int, raw: bytes) -> FrameEntry:
+    def _new_literals(self, first: int, raw: bytes | bytearray) -> FrameEntry:
         size, digest = len(raw), short_digest(raw)
         at = self._add(FrameKind.LITERAL, self._compressor(raw), size, first, size, digest)
         return FrameEntry(first, at, size, size, digest)
@@ -289,15 +292,20 @@ def _frame(table: TableReader, entry: FrameEntry, shape: TableShape) -> Frame:
     return Frame(pack, entry.frame._replace(pack=0), entry.raw, entry.digest)
 
 
-def _batches(items: Iterable[_Item]) -> Iterator[list[_Item]]:
+def _batches(items: Iterable[_Item], raw: int | None = None) -> Iterator[list[_Item]]:
+    """Items that are read together; with ``raw`` of at most so many raw bytes, where there are several."""
     batch: list[_Item] = []
-    size = 0
+    size = total = 0
     for item in items:
+        total += item[0].raw
+        if raw is not None and total > raw and batch:
+            yield batch
+            batch, size, total = [], 0, item[0].raw
         batch.append(item)
         size += 0 if item[2] is Fate.STAY else item[1].at.length
         if len(batch) >= _FRAMES or size >= _BYTES:
             yield batch
-            batch, size = [], 0
+            batch, size, total = [], 0, 0
     if batch:
         yield batch
 
@@ -351,7 +359,7 @@ def used_literals(
     all_roles = wanted is None and set(roles) == set(ROLES)
     index = source.index
     items = ((entry, frame, None) for entry, frame in index.frames())
-    for batch, raws in _ahead(_batches(items), lambda batch: index.reader.read([frame for _, frame, _ in batch])):
+    for batch, raws in _ahead(_batches(items, _RAW), lambda batch: index.reader.read([frame for _, frame, _ in batch])):
         for (entry, frame, _), raw in zip(batch, raws, strict=True):
             records = RecordFrame(raw, where=frame.where)
             if all_roles:
@@ -369,6 +377,8 @@ def _add_chosen(
     roles: Collection[str],
     wanted: Callable[[int], bool] | None,
 ) -> None:
+    # Recipes name the same ranges again and again.
+    chosen: set[Range] = set()
     for number, (row, inline) in enumerate(zip(*records.stored_rows(), strict=True)):
         if not row or (wanted is not None and not wanted(first + number)):
             continue
@@ -382,5 +392,6 @@ def _add_chosen(
         given.append("response")
         for role, ranges in zip(given, recipes, strict=False):
             if role in roles:
-                for offset, length, _ in ranges:
-                    found.add(offset, offset + length)
+                chosen.update(ranges)
+    for offset, length, _ in chosen:
+        found.add(offset, offset + length)

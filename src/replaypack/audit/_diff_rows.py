@@ -5,21 +5,23 @@ from __future__ import annotations
 import secrets
 from array import array
 from collections.abc import Callable, Container, Iterator
-from itertools import islice
 
 import msgspec
 from blake3 import blake3
 
 from replaypack._read.index import Index
+from replaypack._read.packs import Frame
 from replaypack.errors import FormatError
 from replaypack.format.digests import digest
 from replaypack.format.record_frame import RecordFrame
 from replaypack.format.row import Row
 from replaypack.format.summary import outcome_bytes
+from replaypack.format.table import FrameEntry
 
 __all__ = ["Numbers", "Rows", "is_timed", "rows_between"]
 
-_FRAMES = 8
+#: Frames that are read together, and their raw bytes where they are several.
+_FRAMES, _RAW = 8, 16 << 20
 _rows = msgspec.msgpack.Decoder(list[Row])
 
 
@@ -32,11 +34,13 @@ def rows_between(index: Index, first: int, end: int) -> Iterator[Row]:
     frames = (item for item in index.frames(first))
     expected = first
     while expected < end:
-        batch = []
-        for item in islice(frames, _FRAMES):
+        batch: list[tuple[FrameEntry, Frame]] = []
+        size = 0
+        while len(batch) < _FRAMES and size < _RAW and (item := next(frames, None)) is not None:
             if item[0].first >= end:
                 break
             batch.append(item)
+            size += item[0].raw
         if not batch:
             raise FormatError(f"the records end at {expected}, not at {end}", where="records")
         found = index.read_frames([frame for _, frame in batch])

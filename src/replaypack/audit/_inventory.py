@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal, NamedTuple, TypeVar
 
+from replaypack._read.manifests import is_checkpoint_of
 from replaypack._read.references import packs_of
-from replaypack.errors import FormatError, ObjectMissingError
+from replaypack.errors import ConflictError, FormatError, ObjectMissingError
 from replaypack.format.manifest import Manifest, PackRef, parse_manifest
-from replaypack.format.names import is_name, open_key, pack_key_of
+from replaypack.format.names import is_name, open_key, pack_key_of, revision_key
 from replaypack.format.pack import TRAILER_SIZE, Toc, parse_toc, parse_trailer
 from replaypack.storage import Storage
 
@@ -27,22 +28,35 @@ _R = TypeVar("_R")
 
 
 class Held(NamedTuple):
-    """One manifest: where it lies, of which recording, and the digests of all packs that it names."""
+    """What one manifest says: where it lies, of which recording, and the digests of all packs that it names.
+
+    ``id`` is that of the recording's content, ``purged`` are the records with a tombstone.
+    """
 
     key: str
     name: str
     kind: Literal["revision", "open", "latest"]
-    manifest: Manifest
+    digest: str
+    id: str
+    records: int
+    revision: int
+    checkpoint: int
+    cause: str
+    claim: str | None
+    writer: str
+    purged: frozenset[int]
     packs: frozenset[str]
 
     @property
     def where(self) -> str:
         """``name@revision``, for people."""
-        return f"{self.name}@{self.manifest.revision}" + (" (open)" if self.kind == "open" else "")
+        return f"{self.name}@{self.revision}" + (" (open)" if self.kind == "open" else "")
 
 
 class Inventory:
     """The manifests and packs of an archive, as they are at one moment; needs a listing.
+
+    Of each manifest a few hundred bytes are kept, and a reference for each pack that it names.
 
     Raises `FormatError` where a manifest or a table of contents cannot be read: nothing could be said of what refers
     to what. `StorageError`.
@@ -50,11 +64,18 @@ class Inventory:
 
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
-        keys = sorted(info.key for info in storage.list("recordings/") if _MANIFEST.fullmatch(info.key))
-        self.held: list[Held] = [item for item in _each(self._read, keys) if item is not None]
         packs = [(match[2], info.size) for info in storage.list("packs/") if (match := _PACK.fullmatch(info.key))]
         #: Sizes (bytes) by digest.
         self.packs: dict[str, int] = dict(packs)
+        # The same digest is the same object in memory, however many manifests name it.
+        self._interned: dict[str, str] = {digest: digest for digest in self.packs}
+        keys = sorted(info.key for info in storage.list("recordings/") if _MANIFEST.fullmatch(info.key))
+        self.held: list[Held] = [item for item in _each(self._read, keys) if item is not None]
+        # A hint may name what was committed since the listing.
+        listed = set(keys)
+        hinted = (revision_key(held.name, held.revision) for held in self.held if held.kind == "latest")
+        missed = [key for key in hinted if key not in listed]
+        self.held += [item for item in _each(self._read, missed) if item is not None]
 
     def _read(self, key: str) -> Held | None:
         match = _MANIFEST.fullmatch(key)
@@ -71,27 +92,64 @@ class Inventory:
         elif match["open"]:
             kind = "open"
         try:
-            packs = frozenset(packs_of(manifest, self.storage))
+            packs = frozenset(self._interned.setdefault(pack, pack) for pack in packs_of(manifest, self.storage))
         except ObjectMissingError:
             # Its list of packs is gone: of those that are left it names none that can be told.
             packs = frozenset()
-        return Held(key, match["name"], kind, manifest, packs)
+        content, section = manifest.content, manifest.storage
+        return Held(
+            key,
+            match["name"],
+            kind,
+            manifest.digest,
+            content.id,
+            content.records,
+            section.revision,
+            section.checkpoint,
+            section.cause,
+            section.claim,
+            section.writer,
+            frozenset(seq for tombstone in section.tombstones for seq, _ in tombstone.records),
+            packs,
+        )
+
+    def manifest(self, held: Held) -> Manifest:
+        """The manifest itself, read again.
+
+        Raises `ConflictError` where it is gone, or was written again since; `FormatError`, `StorageError`.
+        """
+        try:
+            manifest = parse_manifest(self.storage.get(held.key), where=held.key)
+        except ObjectMissingError:
+            manifest = None
+        if manifest is None or manifest.digest != held.digest:
+            raise ConflictError(
+                f"{self.storage.url}#{held.where} was {'deleted' if manifest is None else 'written again'} meanwhile",
+                hint="run it again",
+            )
+        return manifest
 
     def newest(self) -> dict[str, Held]:
-        """Of each recording the manifest that readers should see: its highest revision, or the checkpoint of that."""
+        """Of each recording the manifest that readers see, as `Manifests.newest` finds it."""
         found: dict[str, Held] = {}
-        for item in self.held:
-            if item.kind == "revision":
-                before = found.get(item.name)
-                if before is None or before.manifest.revision < item.manifest.revision:
-                    found[item.name] = item
+        # A revision counts before the hint that repeats it; the hint may be a checkpoint of it, and it alone is what an
+        # interrupted deletion leaves.
+        for item in sorted(self.held, key=lambda item: item.kind == "latest"):
+            before = found.get(item.name)
+            if item.kind != "open" and (
+                before is None
+                or before.revision < item.revision
+                or (before.revision == item.revision and before.digest != item.digest)
+            ):
+                found[item.name] = item
         for item in self.held:
             claim = found.get(item.name)
-            if item.kind != "open" or claim is None or item.key != open_key(item.name, claim.manifest.revision):
-                continue
-            ours, theirs = claim.manifest.storage, item.manifest.storage
-            replaces = ours.claim == "replace"
-            if ours.writer == theirs.writer and ours.cause == "claim" and not replaces:
+            if (
+                item.kind == "open"
+                and claim is not None
+                and item.key == open_key(item.name, claim.revision)
+                and is_checkpoint_of(item, claim)
+            ):
                 found[item.name] = item
         return found
 

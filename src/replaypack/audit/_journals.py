@@ -30,7 +30,8 @@ class Journals:
 
     def refuse(self, packs: Collection[str]) -> None:
         """Raise `RecordingExistsError` where a journal has unpublished records, or needs one of ``packs``."""
-        self.removable = []
+        # Where it was looked for before, the revision behind the claim may be deleted by now.
+        known, self.removable = self.removable, []
         for path in sorted(self._directory.glob("*.rpj*")) if self._directory.is_dir() else ():
             try:
                 head = read_head(path)
@@ -53,7 +54,7 @@ class Journals:
                     f"a damaged journal of {head.name} is kept as {path}, and may hold what is to be purged",
                     hint="delete it, or move it out of the archive",
                 )
-            if not self._published(head):
+            if path not in known and not self._published(head):
                 raise RecordingExistsError(
                     f"a recorder of {head.name} died and left records in {path}",
                     hint=f"run `replaypack recover {self._archive.url}` first",

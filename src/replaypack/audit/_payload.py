@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
 from replaypack._read.blobs import is_withheld
+from replaypack._read.index import Index
 from replaypack._read.packs import Frame, PackReader
 from replaypack._write.intervals import Intervals
 from replaypack._write.rewrite import ROLES, used_literals
@@ -15,6 +16,7 @@ from replaypack.errors import FormatError, ObjectMissingError
 from replaypack.format.manifest import PackRef
 from replaypack.format.merkle import leaf_hash
 from replaypack.format.pack import FrameInfo, FrameKind, Toc
+from replaypack.format.recipe import Range
 from replaypack.format.record_frame import RecordFrame
 from replaypack.format.row import BlobRef, Row
 from replaypack.format.table import (
@@ -32,11 +34,16 @@ from replaypack.format.table import (
 )
 from replaypack.recording import Record, Recording
 
-__all__ = ["Payload", "Uses", "literal_rows", "same_blobs", "within"]
+__all__ = ["Payload", "Uses", "is_zero", "literal_rows", "read_frame", "same_blobs", "within"]
 
 #: Pieces of literals shorter than this (bytes) are not looked for in frames that no table explains, and more pieces
 #: than this are not looked for one by one: such a frame is then taken to hold them.
 _SHORT, _MANY = 8, 4096
+#: Longer ones are looked for in parts of this many bytes.
+_PART = 16 << 10
+#: Where frames are of several recordings: so many bytes in a row say that they are of the records, and at most so many
+#: such windows are held.
+_WINDOW, _WINDOWS = 32, 1 << 16
 
 
 class Uses(NamedTuple):
@@ -79,6 +86,7 @@ class Payload:
         self.blobs: dict[bytes, tuple[int, str]] = {}
         self._sources: list[tuple[Recording, Intervals]] = []
         self._pieces: list[bytes] | None = None
+        self._before: list[bytes] = []
 
     def __bool__(self) -> bool:
         return bool(self.row_frames)
@@ -96,12 +104,13 @@ class Payload:
         wanted = sorted(seq for seq in self.seqs if seq < len(recording) and seq not in index.purged)
         position = 0
         while position < len(wanted):
-            entry, frame = next(index.frames(wanted[position]))
-            [records] = index.read_frames([frame])
+            entry, records = _frame_of(index, wanted[position])
             sizes = [len(inline or b"") for inline in records.stored_rows()[1]]
             start = len(records.raw) - records.inline_size
             while position < len(wanted) and (number := wanted[position] - entry.first) < entry.items:
                 row, data, inline = records.record(number)
+                if row.seq != wanted[position]:
+                    raise FormatError(f"record {wanted[position]} is stored as {row.seq}", where=records.where)
                 position += 1
                 self.leaves.setdefault(row.seq, leaf_hash(data))
                 self._salts.setdefault(row.seq, row.salt)
@@ -112,15 +121,33 @@ class Payload:
                     at = start + sum(sizes[:number])
                     self._span(entry.digest, at, at + len(inline))
                 roles = [role for role in ROLES if _by_recipe(row, role, inline)]
-                for role, ranges in zip(roles, index.recipes(records, number), strict=True):
+                recipes = index.recipes(records, number)
+                if len(recipes) != len(roles):
+                    raise FormatError(f"record {row.seq} has another number of recipes than blobs", where=records.where)
+                for role, ranges in zip(roles, recipes, strict=True):
                     if not is_withheld(index, row, role):
-                        for item in ranges:
+                        for item in set(ranges):
                             literals.add(item.offset, item.offset + item.length)
         for entry, _ in index.literal_entries(list(_spans(literals))) if len(literals) else ():
             shift = entry.raw - entry.items - entry.first
             for low, high in literals.between(entry.first, entry.first + entry.items):
                 self._span(entry.digest, low + shift, high + shift)
         self._sources.append((recording, literals))
+
+    def absorb(self, before: Payload) -> None:
+        """Take in what was known of the same records when more manifests had them."""
+        for seq, leaf in before.leaves.items():
+            self.leaves.setdefault(seq, leaf)
+        for seq, salt in before._salts.items():
+            self._salts.setdefault(seq, salt)
+        for digest, spans in before.spans.items():
+            for start, end in spans:
+                self._span(digest, start, end)
+        self.row_frames |= before.row_frames
+        self.pages |= before.pages
+        self.keys |= before.keys
+        self.blobs = before.blobs | self.blobs
+        self._before = before._pieces or before._before
 
     def _note_blobs(self, row: Row) -> None:
         for role, ref in (("request", row.request), ("identity", row.identity), ("response", row.response)):
@@ -164,19 +191,76 @@ class Payload:
                 self._span(info.digest, at, at + len(piece))
                 at = raw.find(piece, at + 1)
 
+    def keep_pieces(self) -> None:
+        """Read their literals before they are deleted, to be told again. At most 64 MiB."""
+        self._all_pieces()
+
     def _all_pieces(self) -> list[bytes]:
-        """The literals, piece by piece; where their frames are gone, none of those."""
+        """The literals, piece by piece; where their frames are gone, none of those but what was read before."""
         if self._pieces is None:
-            found: dict[bytes, None] = {}
+            found = dict.fromkeys(self._before)
             for recording, literals in self._sources:
                 for start, end in literals:
                     with suppress(ObjectMissingError, FormatError):
                         for entry, _ in recording.index.literal_entries([(start, end - start)]):
-                            low, high = max(start, entry.first), min(end, entry.first + entry.items)
-                            if high - low >= _SHORT and len(found) <= _MANY:
-                                found[recording.index.literals([(low, high - low)])[0]] = None
+                            at, stop = max(start, entry.first), min(end, entry.first + entry.items)
+                            while stop - at >= _SHORT and len(found) <= _MANY:
+                                size = _PART if stop - at >= _PART + _SHORT else stop - at
+                                found[recording.index.literals([(at, size)])[0]] = None
+                                at += size
             self._pieces = list(found)
         return self._pieces
+
+    # Frames of several recordings, which name none
+
+    def may_be_in(self, toc: Toc) -> bool:
+        """Whether a pack has literals that name no recording, in frames that are not known."""
+        return any(_is_common(info) and info.digest not in self.spans for info in toc.frames)
+
+    def explore_common(self, reader: PackReader, packs: Mapping[PackRef, Toc], takers: Iterable[Recording]) -> None:
+        """Look into packs that name no recording, for bytes that none of ``takers`` takes.
+
+        Where several recordings were compacted together, and this one was not after all, its literals are there.
+        Whatever somebody takes is theirs: a second copy. Raises `FormatError`, `StorageError`.
+        """
+        whole = Payload(self.id, (), {})
+        for toc in packs.values():
+            for info in toc.frames:
+                if _is_common(info) and info.digest not in self.spans:
+                    whole._span(info.digest, 0, info.raw)
+        taken: dict[bytes, Intervals] = {}
+        for recording in takers:
+            with recording:
+                for digest, low, high in whole.taken(recording, whole.uses(recording, own=False)):
+                    taken.setdefault(digest, Intervals()).add(low, high)
+        tells: Callable[[bytes], bool] | None = None
+        for pack, info in ((pack, info) for pack, toc in packs.items() for info in toc.frames):
+            if info.digest not in whole.spans:
+                continue
+            left = Uses(whole.spans[info.digest], taken.get(info.digest, Intervals())).gone(0, info.raw)
+            if not left:
+                continue
+            tells = tells or self._tells()
+            raw = read_frame(reader, pack, info)
+            if any(tells(raw[low:high]) for low, high in left):
+                for low, high in left:
+                    self._span(info.digest, low, high)
+
+    def _tells(self) -> Callable[[bytes], bool]:
+        """What says of bytes whether some of them are of the records."""
+        pieces = self._all_pieces()
+        if len(pieces) > _MANY:
+            return lambda raw: raw.count(0) < len(raw)
+        short = [piece for piece in pieces if _WINDOW // 2 <= len(piece) < _WINDOW]
+        step = max(_WINDOW, sum(map(len, pieces)) // _WINDOWS)
+        starts = ((piece, at) for piece in pieces for at in range(0, len(piece) - _WINDOW + 1, step))
+        windows = {piece[at : at + _WINDOW] for piece, at in starts} - {bytes(_WINDOW)}
+
+        def tells(raw: bytes) -> bool:
+            ends = range(_WINDOW, len(raw) + 1)
+            return any(piece in raw for piece in short) or any(raw[at - _WINDOW : at] in windows for at in ends)
+
+        return tells
 
     # Tables
 
@@ -258,15 +342,19 @@ class Payload:
             if not same and not len(uses.taken):
                 continue
             [records] = index.read_frames([frame])
+            # Recipes name the same ranges again and again: each is looked at once.
+            clear: set[Range] = set()
             for number in range(records.count):
                 seq = entry.first + number
                 if (own and seq in self.seqs) or not records.stored(number)[0]:
                     continue
-                ranges = (item for recipe in index.recipes(records, number) for item in recipe)
+                ranges = set[Range]().union(*index.recipes(records, number)) - clear
                 if (same and seq in self.seqs) or any(
                     uses.taken.between(item.offset, item.offset + item.length) for item in ranges
                 ):
                     found.add(seq)
+                else:
+                    clear |= ranges
         return sorted(found)
 
 
@@ -287,9 +375,28 @@ def literal_rows(recording: Recording) -> Iterator[tuple[FrameEntry, Frame]]:
                 yield entry, Frame(pack, entry.frame, entry.raw, entry.digest)
 
 
+def _is_common(info: FrameInfo) -> bool:
+    return info.kind == FrameKind.LITERAL and info.origin is None
+
+
 def read_frame(reader: PackReader, pack: PackRef, info: FrameInfo) -> bytes:
     """The raw bytes of a frame that a table of contents names. Raises `FormatError`, `StorageError`."""
     return reader.read([Frame(pack, Location(0, info.offset, info.length), info.raw, info.digest)])[0]
+
+
+def is_zero(raw: bytes, spans: Iterable[tuple[int, int]]) -> bool:
+    """Whether all bytes of those intervals are zero."""
+    return all(raw.count(0, low, high) == high - low for low, high in spans)
+
+
+def _frame_of(index: Index, seq: int) -> tuple[FrameEntry, RecordFrame]:
+    """The record frame with record ``seq``, and its entry. Raises `FormatError`, `StorageError`."""
+    for entry, frame in index.frames(seq):
+        [records] = index.read_frames([frame])
+        if not entry.first <= seq < entry.first + records.count or records.count != entry.items:
+            break
+        return entry, records
+    raise FormatError(f"no record frame holds record {seq}", where="table records")
 
 
 def _by_recipe(row: Row, role: str, inline: bytes | None) -> bool:

@@ -37,6 +37,8 @@ RECORD, LITERAL, INLINE = 1, 2, 3
 #: Bytes before a table of contents.
 _SKIP = 8
 _MOST_FRAMES = 512
+#: Raw bytes of the record frames that are parsed together.
+_MOST_RAW = 64 << 20
 
 _SCHEMA = """
 CREATE TABLE object(id INTEGER PRIMARY KEY, key TEXT, size INTEGER, told INTEGER);
@@ -274,10 +276,16 @@ class Catalog:
         ).fetchall()
         if literals and records:
             # A pack has at most a few hundred record frames; they are parsed, and need memory, one pack at a time.
-            frames = [RecordFrame(self.raw(row[0])) for row in records[:_MOST_FRAMES]]
+            frames: list[RecordFrame] = []
+            room = _MOST_RAW
+            for row in records[:_MOST_FRAMES]:
+                room -= row[3]
+                if frames and room < 0:
+                    break
+                frames.append(RecordFrame(self.raw(row[0])))
+            sizes = {row[2]: row[3] for row in literals}
             for offset, short in addresses(frames, [Literal(*row) for row in literals], self.raw):
-                size = next(row[3] for row in literals if row[2] == short)
-                self._place(origin, LITERAL, offset, size, size, short)
+                self._place(origin, LITERAL, offset, sizes[short], sizes[short], short)
 
     def _take_page(self, origin: int, page: bytes, shape: int) -> None:
         """Note what a page of records or literals says; without a shape, what may be one, as far as frames bear it."""

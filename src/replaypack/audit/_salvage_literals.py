@@ -21,6 +21,10 @@ _MOST_CUTS = 32
 _TESTS = 6
 _MOST_BYTES = 64 << 20
 _MOST_BLOBS = 1 << 16
+_MOST_RANGES = 1 << 21
+#: What is tried out for the literals of one object, in bytes that are read and digested; and what a trial costs more.
+_MOST_WORK = 4 << 30
+_TRIAL, _RANGE = 512, 64
 
 
 _Read = Callable[[bytes], bytes]
@@ -42,6 +46,13 @@ class _Blob(NamedTuple):
     ranges: list[Range]
 
 
+class _Work:
+    """How much may still be tried out."""
+
+    def __init__(self) -> None:
+        self.left = _MOST_WORK
+
+
 def addresses(records: Sequence[RecordFrame], literals: Sequence[Literal], read: _Read) -> Iterator[tuple[int, bytes]]:
     """Yield the offset in the address space of literal frames that lie beside ``records``, and their digests.
 
@@ -53,11 +64,14 @@ def addresses(records: Sequence[RecordFrame], literals: Sequence[Literal], read:
         return
     offsets = sorted({item.offset for blob in blobs for item in blob.ranges})[:_MOST_OFFSETS]
     lows = [blob.low for blob in blobs]
+    work = _Work()
     for run in _runs(literals):
         # A page, or whatever else is beside literals, is at an end of the run: it may be shortened.
         for skip in range(len(run)):
             part = run[skip:]
-            start = _start(part, blobs, lows, offsets, read)
+            if work.left <= 0:
+                return
+            start = _start(part, blobs, lows, offsets, read, work)
             if start is not None:
                 for literal in part:
                     yield start, literal.digest
@@ -67,30 +81,41 @@ def addresses(records: Sequence[RecordFrame], literals: Sequence[Literal], read:
 
 def _runs(literals: Sequence[Literal]) -> Iterator[list[Literal]]:
     run: list[Literal] = []
+    size = 0
     for literal in sorted(literals):
-        if run and (run[-1].offset + run[-1].length != literal.offset or sum(item.raw for item in run) > _MOST_BYTES):
+        if run and (run[-1].offset + run[-1].length != literal.offset or size > _MOST_BYTES):
             yield run
-            run = []
+            run, size = [], 0
         run.append(literal)
+        size += literal.raw
     if run:
         yield run
 
 
 def _start(
-    run: Sequence[Literal], blobs: Sequence[_Blob], lows: Sequence[int], offsets: Sequence[int], read: _Read
+    run: Sequence[Literal],
+    blobs: Sequence[_Blob],
+    lows: Sequence[int],
+    offsets: Sequence[int],
+    read: _Read,
+    work: _Work,
 ) -> int | None:
     data = b"".join(read(literal.digest) for literal in run)
+    work.left -= len(data)
     first = run[0].raw
     for cuts in range(_MOST_CUTS):
         for offset in offsets:
             start = offset + cuts * CUT
+            work.left -= _TRIAL
+            if work.left <= 0:
+                return None
             inside: list[_Blob] = []
             for at in range(bisect_left(lows, start), len(blobs)):
                 if blobs[at].low >= start + first or len(inside) == 4 * _TESTS:
                     break
                 if blobs[at].high <= start + len(data):
                     inside.append(blobs[at])
-            if inside and all(_fits(blob, start, data) for blob in sorted(inside, key=_size)[:_TESTS]):
+            if inside and all(_fits(blob, start, data, work) for blob in sorted(inside, key=_size)[:_TESTS]):
                 return start
     return None
 
@@ -100,7 +125,10 @@ def _size(blob: _Blob) -> int:
     return blob.ref.size if blob.ref.size >= 64 else 1 << 32
 
 
-def _fits(blob: _Blob, start: int, data: bytes) -> bool:
+def _fits(blob: _Blob, start: int, data: bytes, work: _Work) -> bool:
+    work.left -= blob.ref.size + _RANGE * len(blob.ranges)
+    if work.left <= 0:
+        return False
     try:
         made = materialise(
             blob.ranges, blob.ref.size, lambda offset, length: data[offset - start : offset - start + length]
@@ -112,7 +140,7 @@ def _fits(blob: _Blob, start: int, data: bytes) -> bool:
 
 def _blobs(records: Sequence[RecordFrame]) -> Iterator[_Blob]:
     """What recipes make of literals alone."""
-    count = 0
+    count = total = 0
     for frame in records:
         for number in range(frame.count):
             try:
@@ -128,5 +156,6 @@ def _blobs(records: Sequence[RecordFrame]) -> Iterator[_Blob]:
                 if high <= INLINE_SPACE and ref.size <= _MOST_BYTES:
                     yield _Blob(min(item.offset for item in ranges), high, ref, ranges)
                     count += 1
-            if count >= _MOST_BLOBS:
+                    total += len(ranges)
+            if count >= _MOST_BLOBS or total >= _MOST_RANGES:
                 return

@@ -421,6 +421,7 @@ class Salvager:
             written = written._replace(content=_changed(written.content, written.source, losses), exact=False)
             manifest = written.writer.manifest(written.content, revision, previous, written.withheld)
         key = revision_key(name, revision)
+        publisher.ensure()
         try:
             storage.put_new(key, manifest.raw)
         except ObjectExistsError:
@@ -432,6 +433,7 @@ class Salvager:
             manifest = there
         if written.exact:
             self._copy_signatures(name, manifest.content_digest)
+        publisher.named()
         publisher.write_latest(name, manifest)
         self._revisions[name] = manifest
         losses = written.losses

@@ -259,12 +259,19 @@ class _Frames:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._cache = Cache(32 << 20)
+        self._last: tuple[bytes, RecordFrame] | None = None
 
     def get(self, short: bytes) -> RecordFrame:
+        if self._last is not None:
+            if self._last[0] == short:
+                return self._last[1]
+            # It weighs more by the recipes that were resolved since.
+            self._cache.put(*self._last, self._last[1].weight)
         frame: RecordFrame | None = self._cache.get(short)
         if frame is None:
             frame = RecordFrame(self._catalog.raw(short), where=f"frame {short.hex()}")
             self._cache.put(short, frame, frame.weight)
+        self._last = (short, frame)
         return frame
 
 

@@ -50,6 +50,7 @@ class _Publisher(Publisher):
     def upload(self, ref: PackRef, data: bytes) -> None:
         try:
             if self.storage.get_suffix(pack_key_of(ref.digest), TRAILER_SIZE) == data[-TRAILER_SIZE:]:
+                self.reused.add(ref, data)
                 return
         except ObjectMissingError:
             pass

@@ -17,7 +17,7 @@ from replaypack._read.cache import Cache
 from replaypack._read.index import Index
 from replaypack._read.packs import PackReader
 from replaypack._write.claim import refuse_claimed
-from replaypack._write.publish import point_behind
+from replaypack._write.publish import heal_latest, point_behind
 from replaypack._write.segment import PACK_TARGET
 from replaypack._write.shared import GROUP, SharedLiterals
 from replaypack.errors import (
@@ -32,12 +32,14 @@ from replaypack.errors import (
 )
 from replaypack.format.frame import Compressor
 from replaypack.format.manifest import Manifest, PackRef
-from replaypack.format.names import check_name, latest_key, pack_key_of, revision_key
+from replaypack.format.names import latest_key, pack_key_of, revision_key
 from replaypack.format.pack import HEADER, check_header
 from replaypack.recover import finish_leftover
 
 from ._compacting import Job, Tools
+from ._copy_plan import names_of
 from ._faults import Report
+from ._inventory import toc_of
 
 if TYPE_CHECKING:
     from replaypack.archive import Archive
@@ -70,11 +72,14 @@ class Compacted(NamedTuple):
 
 class Compaction(NamedTuple):
     """What `compact` did: each recording; bytes of the packs that it wrote; bytes of the packs that the newest
-    revisions of these recordings named before and do not name now, which a collection may free."""
+    revisions of these recordings named before and do not name now, which a collection may free; bytes of all packs
+    that those named ``before``, and name ``after``, each pack counted once."""
 
     recordings: list[Compacted]
     written: int
     freed: int
+    before: int
+    after: int
 
 
 def compact(
@@ -88,23 +93,31 @@ def compact(
 ) -> Compaction:
     """Write recordings anew, smaller, at zstd ``level`` (1 to 22): all of the archive, or those named.
 
+    ``names`` are names, or patterns with ``*``, ``?`` and ``[…]``.
+
     What they have in common is stored once, also where it was recorded without ``base=``. Content digests do not
     change. Recordings that were compacted at that level are left alone, unless ``again``: then they are written once
-    more, so that others may share their bytes. ``dry_run`` only says which would be written.
+    more, so that others may share their bytes. ``dry_run`` only says which would be written. Of those that are left
+    alone ``latest.json`` is written again where it is behind, as after a run that was killed.
 
-    Each recording becomes visible on its own, at its end; an interrupted run is run again, and leaves those alone
-    that were finished. Payloads are checked as they are read, and each new revision is read back before it is
-    committed. A recording that is damaged, or that another writer was faster with, is reported as ``failed``
-    and stays as it is; so is one that is being recorded, as ``skipped``.
+    Recordings that share bytes become visible together, at their end, or not at all. An interrupted run is run again,
+    and leaves those alone that were finished. Payloads are checked as they are read, and each new revision is read
+    back before it is committed. A recording that is damaged, or that another writer was faster with, is reported as
+    ``failed`` and stays as it is, and so do those that would share bytes with the latter; one that is being recorded
+    is ``skipped``.
 
     Memory: about 100 MiB at level 19 for each thread that compresses (one for each core, at most 8), 100 to 300 MiB for
     what is found again, and a few times the largest payload.
 
-    Raises `UsageError`, `RecordingNotFoundError`, `StorageError` (recordings finished by then stay finished).
+    Raises `UsageError`, `RecordingNotFoundError`, `StorageError` (recordings finished by then stay finished;
+    `ReadOnlyStorageError` before anything is read).
     """
     if type(level) is not int or not 1 <= level <= 22:
         raise UsageError(f"zstd has levels 1 to 22, not {level}")
-    chosen = list(archive.recordings()) if names is None else list(dict.fromkeys(map(check_name, names)))
+    if not dry_run:
+        archive.storage.require_writable("compact")
+    patterns = [names] if isinstance(names, str) else names
+    chosen = list(archive.recordings()) if patterns is None else names_of(archive, list(patterns))
     with ThreadPoolExecutor(min(_MAX_THREADS, os.cpu_count() or 1), thread_name_prefix="replaypack-zstd") as pool:
         run = _Run(archive, level, pool, progress)
         try:
@@ -117,7 +130,8 @@ def compact(
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
-    return Compaction([run.results[name] for name in chosen], run.written, run.freed)
+    before, after = sum(run.before.values()), sum(run.after.values())
+    return Compaction([run.results[name] for name in chosen], run.written, run.freed, before, after)
 
 
 class _Run:
@@ -132,18 +146,18 @@ class _Run:
         self.results: dict[str, Compacted] = {}
         self._left_behind = {leftover.head.name for leftover in archive.leftovers()}
         self._waiting: list[Job] = []
-        #: Packs of recordings that are of a group which a compaction did not finish.
+        #: Packs of groups that a compaction did not finish.
         self._torn: set[str] = set()
         #: Levels that packs name, packs of the newest revisions before and after, by digest.
         self._levels: dict[str, int] = {}
-        self._before: dict[str, int] = {}
-        self._after: dict[str, int] = {}
+        self.before: dict[str, int] = {}
+        self.after: dict[str, int] = {}
         self.written = 0
 
     @property
     def freed(self) -> int:
         """Bytes of the packs that none of these recordings names any more."""
-        return sum(size for pack, size in self._before.items() if pack not in self._after)
+        return sum(size for pack, size in self.before.items() if pack not in self.after)
 
     def take(self, name: str, *, again: bool, dry_run: bool) -> None:
         """Compact one recording, as far as it needs it."""
@@ -155,19 +169,21 @@ class _Run:
         except _DAMAGED as error:
             self.results[name] = Compacted(name, "failed", 0, 0, 0, 0, error)
             return
-        self._before.update(_sizes(packs))
+        self.before.update(_sizes(packs))
         reason = self._busy(name, newest)
         if reason is not None:
             self._leave(name, newest, packs, "skipped", reason)
             return
-        unfinished = self._unfinished(name, newest)
+        unfinished = self._unfinished(name, newest, packs)
         wanted = again or unfinished or any(self._level(pack) < self.level for pack in packs)
         if not packs or not wanted:
+            if not dry_run:
+                heal_latest(self.archive.storage, name, newest)
             self._leave(name, newest, packs, "compact")
         elif dry_run:
             self._leave(name, newest, packs, "compacted")
         elif unfinished:
-            self._torn.update(pack.digest for pack in packs)
+            self._torn |= unfinished
         else:
             self._write(name, newest, packs)
 
@@ -260,7 +276,7 @@ class _Run:
             if point_behind(self.archive.storage, job.name, job.made) and job.mends:
                 self.archive.storage.delete(revision_key(job.name, job.newest.revision))
             self.written += job.written
-            self._after.update(_sizes(job.made_packs))
+            self.after.update(_sizes(job.made_packs))
             before, after = (sum(pack.size for pack in those) for those in (job.packs, job.made_packs))
             self.results[job.name] = Compacted(
                 job.name, "compacted", job.made.storage.revision, job.made.content.records, before, after
@@ -282,7 +298,7 @@ class _Run:
         outcome: Outcome,
         error: ReplaypackError | None = None,
     ) -> None:
-        self._after.update(_sizes(packs))
+        self.after.update(_sizes(packs))
         size = sum(pack.size for pack in packs)
         revision, records = newest.storage.revision, newest.content.records
         self.results[name] = Compacted(name, outcome, revision, records, size, size, error)
@@ -299,14 +315,23 @@ class _Run:
             return UsageError(f"{self.archive.url}#{name} is still being recorded", hint="seal it, or recover it")
         return None
 
-    def _unfinished(self, name: str, newest: Manifest) -> bool:
-        """Whether a compaction died before all recordings of a group were there: hints are written after that."""
+    def _unfinished(self, name: str, newest: Manifest, packs: Sequence[PackRef]) -> set[str]:
+        """The packs that may have bytes of recordings which a compaction that died did not come to commit.
+
+        Hints are written when all of a group are committed.
+        """
+        storage = self.archive.storage
         if newest.storage.cause != "compact":
-            return False
-        try:
-            return self.archive.storage.get(latest_key(name)) != newest.raw
-        except ObjectMissingError:
-            return True
+            return set()
+        with suppress(ObjectMissingError):
+            if storage.get(latest_key(name)) == newest.raw:
+                return set()
+        found = set()
+        for pack in packs:
+            with suppress(*_DAMAGED):
+                if not toc_of(storage, pack).origins:
+                    found.add(pack.digest)
+        return found
 
     def _level(self, pack: PackRef) -> int:
         """The level that a pack says its frames have; 0 where it cannot be read, which writing it anew then reports."""

@@ -2,7 +2,8 @@
 
 Every pack that holds bytes of them is written anew without, for every recording that uses it, and each of these gets
 a new revision. Only then the older revisions that name such packs go, and the packs at once. Interrupted anywhere,
-every recording can be read, and the same call again finishes the work.
+every recording can be read, and the same call again finishes the work. After deleting it looks once more: whoever
+wrote meanwhile may have brought some of it back.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from replaypack.recover import finish_leftover
 from ._faults import Progress, Report
 from ._inventory import Held, Inventory
 from ._journals import Journals
-from ._payload import Payload, Uses, same_blobs
+from ._payload import Payload, Uses, is_zero, read_frame, same_blobs
 from ._remains import Remains
 from .verify import verify_recording
 
@@ -48,8 +49,8 @@ if TYPE_CHECKING:
 __all__ = ["Purged", "purge"]
 
 _CACHE = 16 << 20
-#: How often the archive is looked over again because somebody wrote to it meanwhile.
-_ROUNDS = 4
+#: How often the archive is looked over; three times where nobody else writes.
+_ROUNDS = 8
 #: Records that are listed of each recording.
 _LISTED = 1000
 
@@ -146,6 +147,11 @@ class _Plan(NamedTuple):
     #: Packs that hold frames of the recording, by their own table of contents.
     own: set[str]
 
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is left to do."""
+        return not (self.rewrites or self.manifests or self.packs)
+
 
 class _Purge:
     def __init__(
@@ -169,43 +175,60 @@ class _Purge:
         self._reader = PackReader(self._storage)
         self._rewritten: dict[str, None] = {}
         self._shared: Records = {}
+        self._inventory = Inventory(self._storage)
+        #: Revisions and packs (with their bytes) that were deleted.
+        self._revisions: list[str] = []
+        self._packs: dict[str, int] = {}
+        #: Packs that hold nothing of the records, by what is known of those: so many frames.
+        self._clean: set[str] = set()
+        self._frames = 0
+        #: Packs that name no recording and were looked into.
+        self._explored: set[str] = set()
 
     def run(self) -> Purged:
         """Do all of it."""
-        target = self._target()
-        content = target.manifest.content
-        done = {seq for tombstone in target.manifest.storage.tombstones for seq, _ in tombstone.records}
-        if self._wanted[-1] >= content.records:
+        target = self._current()
+        self._refuse_busy(target)
+        if self._wanted[-1] >= target.records:
             raise UsageError(
-                f"there is no record {self._wanted[-1]}: {self._name} has {content.records}, counted from 0"
+                f"there is no record {self._wanted[-1]}: {self._name} has {target.records}, counted from 0"
             )
-        new = [seq for seq in self._wanted if seq not in done]
-        if len(new) + len(done) > MAX_PURGED:
+        new = [seq for seq in self._wanted if seq not in target.purged]
+        if len(new) + len(target.purged) > MAX_PURGED:
             raise UsageError(f"of one recording at most {MAX_PURGED} records can be purged")
-        journals = Journals(self._archive, self._name, content.id)
+        content_digest = self._inventory.manifest(target).content_digest
+        journals = Journals(self._archive, self._name, target.id)
         payload = copies = None
+        deleted = False
         for _ in range(_ROUNDS):
-            inventory = Inventory(self._storage)
-            payload = self._payload(inventory)
+            self._inventory = Inventory(self._storage)
+            if self._current().id != target.id:
+                raise ConflictError(
+                    f"{self._name} was recorded anew meanwhile", hint="look whether it is still to be done"
+                )
+            payload = self._payload(payload)
             if copies is None:
-                copies = self._copies(inventory, payload)
-            plan = self._plan(inventory, payload)
+                copies = self._copies(payload)
+            plan = self._plan(payload)
             journals.refuse(plan.bad)
-            if self._dry_run or not plan.rewrites:
+            if self._dry_run or (plan.is_done and (deleted or not self._rewritten)):
                 break
-            for held in plan.rewrites:
-                self._rewrite(held, payload, plan.bad)
+            if plan.rewrites:
+                for held in plan.rewrites:
+                    self._rewrite(held, payload, plan.bad)
+            else:
+                payload.keep_pieces()
+                deleted = self._delete(plan) or deleted
         else:
-            raise ConflictError(
-                f"{self._archive.url} is being written all the time", hint="run it again when it is not"
-            )
+            raise self._unfinished(plan)
         if not self._dry_run:
-            self._delete(plan)
             journals.remove()
         newest = self._archive.manifests.newest(self._name, fresh=True)
-        assert newest is not None
-        assert newest.content_digest == target.manifest.content_digest
-        assert copies is not None
+        if newest is None:
+            raise self._archive.manifests.not_found(self._name)
+        assert newest.content_digest == content_digest
+        if self._dry_run:
+            self._note(plan)
         return Purged(
             self._name,
             newest.revision,
@@ -213,33 +236,49 @@ class _Purge:
             newest.content_digest,
             not self._dry_run,
             list(self._rewritten) or [held.name for held in plan.rewrites],
-            [held.where for held in plan.manifests if held.kind != "latest"],
-            len(plan.packs),
-            sum(inventory.packs[pack] for pack in plan.packs),
+            self._revisions,
+            len(self._packs),
+            sum(self._packs.values()),
             self._shared,
             copies,
             [str(path) for path in journals.removable],
         )
 
-    def _target(self) -> Held:
-        newest = Inventory(self._storage).newest().get(self._name)
+    def _note(self, plan: _Plan) -> None:
+        """Note what was, or would be, deleted."""
+        self._revisions += [held.where for held in plan.manifests]
+        self._packs.update((pack, self._inventory.packs[pack]) for pack in plan.packs)
+
+    def _unfinished(self, plan: _Plan) -> ConflictError:
+        parts = [f"recordings to write anew: {', '.join(held.name for held in plan.rewrites)}"] if plan.rewrites else []
+        parts += [f"revisions to delete: {', '.join(held.where for held in plan.manifests)}"] if plan.manifests else []
+        parts += [f"packs to delete: {', '.join(plan.packs)}"] if plan.packs else []
+        return ConflictError(
+            f"{self._archive.url} is being written all the time, and bytes of the records are there still "
+            f"({'; '.join(parts)})",
+            hint="run it again when nobody writes",
+        )
+
+    def _current(self) -> Held:
+        newest = self._inventory.newest().get(self._name)
         if newest is None:
             raise self._archive.manifests.not_found(self._name)
-        self._refuse_busy(newest)
         return newest
 
     def _refuse_busy(self, held: Held) -> None:
-        if held.manifest.storage.cause in ("claim", "checkpoint"):
+        manifest = self._archive.manifests.get(held.key) or self._inventory.manifest(held)
+        if held.cause in ("claim", "checkpoint"):
             finish_leftover(self._archive, held.name, "error")
-        refuse_claimed(self._storage, held.name, held.manifest)
-        if held.manifest.content.state == "open":
+        refuse_claimed(self._storage, held.name, manifest)
+        if manifest.content.state == "open":
             raise UsageError(
                 f"{self._archive.url}#{held.name} is not finished",
                 hint="purge when it is sealed, or finish it with `replaypack recover`",
             )
 
-    def _open(self, held: Held) -> Recording:
-        return Recording(self._storage, held.name, held.manifest, cache_bytes=_CACHE)
+    def _open(self, held: Held, manifest: Manifest | None = None) -> Recording:
+        manifest = manifest or self._inventory.manifest(held)
+        return Recording(self._storage, held.name, manifest, cache_bytes=_CACHE)
 
     def _tell(self, stage: str, done: int, total: int, name: str = "") -> None:
         if self._report is not None:
@@ -247,39 +286,48 @@ class _Purge:
 
     # Where the bytes are
 
-    def _payload(self, inventory: Inventory) -> Payload:
-        """Where the records are, by every manifest that still has them."""
-        target = inventory.newest()[self._name]
-        id_ = target.manifest.content.id
+    def _payload(self, before: Payload | None) -> Payload:
+        """Where the records are, by every manifest that still has them; and where they were ``before``."""
+        target = self._current()
+        tombstones = self._inventory.manifest(target).storage.tombstones
         leaves = {
             seq: bytes.fromhex(leaf)
-            for tombstone in target.manifest.storage.tombstones
+            for tombstone in tombstones
             for seq, leaf in tombstone.records
             if seq in self._wanted
         }
-        payload = Payload(bytes.fromhex(id_), self._wanted, leaves)
-        sources = [held for held in inventory.held if held.name == self._name and _same(held, target)]
+        payload = Payload(bytes.fromhex(target.id), self._wanted, leaves)
+        sources = [held for held in self._inventory.held if held.name == self._name and held.id == target.id]
         # The newest first: what it says of a record holds.
-        sources.sort(key=lambda held: (held.key != target.key, -held.manifest.revision))
+        sources.sort(key=lambda held: (held.key != target.key, -held.revision))
         seen = set()
         for held in sources:
-            places = held.manifest.storage
+            if not self._has_records(held):
+                continue
+            try:
+                manifest = self._inventory.manifest(held)
+            except ConflictError:
+                if held.key == target.key:
+                    raise
+                continue  # collected meanwhile
+            places = manifest.storage
             same = repr((places.packs, places.pack_pages, places.segments))
-            if same not in seen and self._has_records(held):
+            if same not in seen:
                 seen.add(same)
-                payload.add(self._open(held))
+                payload.add(self._open(held, manifest))
+        if before is not None:
+            payload.absorb(before)
         return payload
 
     def _has_records(self, held: Held) -> bool:
         """Whether a manifest of the recording's id has some of the records, not purged."""
-        gone = {seq for tombstone in held.manifest.storage.tombstones for seq, _ in tombstone.records}
-        return any(seq < held.manifest.content.records and seq not in gone for seq in self._wanted)
+        return any(seq < held.records and seq not in held.purged for seq in self._wanted)
 
-    def _copies(self, inventory: Inventory, payload: Payload) -> Records:
+    def _copies(self, payload: Payload) -> Records:
         """Records that have a payload of theirs as well, by its digest."""
         copies: Records = {}
         blobs = set(payload.blobs)
-        newest = inventory.newest() if blobs else {}
+        newest = self._inventory.newest() if blobs else {}
         for number, (name, held) in enumerate(sorted(newest.items())):
             self._tell("recordings", number, len(newest))
             with self._open(held) as recording:
@@ -293,13 +341,15 @@ class _Purge:
                 copies[name] = found[:_LISTED]
         return copies
 
-    def _plan(self, inventory: Inventory, payload: Payload) -> _Plan:
+    def _plan(self, payload: Payload) -> _Plan:
+        inventory = self._inventory
         newest = inventory.newest()
         target = newest[self._name]
+        self._refuse_lost(newest.values())
         id_ = payload.id
         # Whoever records it, or a sibling of it, may have uploaded packs that nothing names yet.
         for held in newest.values():
-            if _same(held, target) and held.manifest.storage.claim is not None:
+            if held.id == target.id and held.claim is not None:
                 self._refuse_busy(held)
         keys = self._keys_that_go(target, payload)
         # A manifest goes where it has the records, or names a pack that goes; the newest is written anew.
@@ -308,19 +358,41 @@ class _Purge:
         explained = set().union(*(held.packs for held in inventory.held if held.name == self._name))
         own: set[str] = set()
         suspicious: dict[str, Toc] = {}
-        for number, (pack, toc) in enumerate(inventory.tocs(inventory.packs)):
-            self._tell("packs", number, len(inventory.packs))
+        common: dict[str, Toc] = {}
+        if self._frames != len(payload.spans):
+            self._clean.clear()
+        wanted = [pack for pack in inventory.packs if pack not in self._clean]
+        for number, (pack, toc) in enumerate(inventory.tocs(wanted)):
+            self._tell("packs", number, len(wanted))
             origins = {n for n, origin in enumerate(toc.origins) if origin.recording == id_}
+            unexplained = bool(payload) and pack in named and pack not in explained
             if any(info.origin in origins for info in toc.frames):
                 own.add(pack)
-                if pack in named and pack not in explained and payload:
+                if unexplained:
                     payload.explore(self._reader, PackRef(pack, inventory.packs[pack]), toc)
+            elif unexplained and pack not in self._explored and payload.may_be_in(toc):
+                common[pack] = toc
             if pack in own or any(info.digest in payload.spans for info in toc.frames):
                 suspicious[pack] = toc
+            elif pack in named or toc.origins:
+                self._clean.add(pack)
+        if common:
+            takers = (self._open(held) for held in newest.values() if held.packs & common.keys())
+            payload.explore_common(
+                self._reader, {PackRef(p, inventory.packs[p]): toc for p, toc in common.items()}, takers
+            )
+            self._explored |= common.keys()
+            for pack, toc in common.items():
+                if any(info.digest in payload.spans for info in toc.frames):
+                    suspicious[pack] = toc
+                    self._clean.discard(pack)
+        self._frames = len(payload.spans)
         uses: dict[str, Uses] = {}
         taken: dict[bytes, list[tuple[int, int]]] = {}
         rows_kept: set[bytes] = set()
         shared: Records = {}
+        # Packs of recordings that have the very same records, and keep them: their pages say so.
+        kept_pages: set[str] = set()
         for name, held in newest.items():
             if not payload or not held.packs & suspicious.keys():
                 continue
@@ -331,6 +403,8 @@ class _Purge:
                     taken.setdefault(frame, []).append((start, end))
                 same = set() if is_own else payload.own_rows(recording)
                 rows_kept |= same
+                if same:
+                    kept_pages |= held.packs
                 if len(found.taken) or same:
                     shared[name] = payload.sharers(recording, found, own=is_own)
         if shared and not self._keep_shared:
@@ -340,14 +414,30 @@ class _Purge:
         bad = {
             pack
             for pack, toc in suspicious.items()
-            if self._is_bad(payload, PackRef(pack, inventory.packs[pack]), toc, taken, rows_kept, keys, pack in named)
+            if self._is_bad(
+                payload,
+                PackRef(pack, inventory.packs[pack]),
+                toc,
+                taken,
+                rows_kept,
+                keys,
+                pack in named,
+                pack not in kept_pages,
+            )
         }
+        bad |= self._packs.keys()
         rewrites = [held for held in newest.values() if held.packs & bad]
         if self._has_records(target) and target not in rewrites:
             rewrites.append(target)
         rewrites.sort(key=lambda held: (held.name == self._name, held.name))
         for held in rewrites:
             self._refuse_busy(held)
+            if held.kind == "latest":
+                raise ConflictError(
+                    f"{self._archive.url}#{held.name} is half deleted: only latest.json is left of its newest "
+                    "revision, and names bytes that are to be purged",
+                    hint=f"delete {held.name} (`replaypack rm`), and run it again",
+                )
         kept = {held.key for held in newest.values()}
         for held in inventory.held:
             claim = newest.get(held.name)
@@ -355,7 +445,7 @@ class _Purge:
                 held.kind == "open"
                 and held.packs & bad
                 and claim is not None
-                and claim.manifest.revision == held.manifest.revision
+                and claim.revision == held.revision
                 and claim.key != held.key
             ):
                 self._refuse_busy(claim)
@@ -368,17 +458,28 @@ class _Purge:
             for held in inventory.held
             if held.key not in kept
             and held.kind != "latest"
-            and (held.packs & bad or (held.name == self._name and _same(held, target) and self._has_records(held)))
+            and (held.packs & bad or (held.name == self._name and held.id == target.id and self._has_records(held)))
         ]
         if self._dry_run:
             going += [held for held in rewrites if held.kind == "revision"]
         gone = {held.key for held in going}
-        still = set().union(*(held.packs for held in inventory.held if held.key not in gone and held.kind != "latest"))
+        # A hint repeats a revision, and is written anew, but where it is all that there is.
+        stay = (held for held in inventory.held if held.key not in gone and (held.kind != "latest" or held.key in kept))
+        still = set().union(*(held.packs for held in stay))
         if self._dry_run:
             still -= bad
-        packs = sorted(pack for pack in inventory.packs if pack in bad - still or pack in own - still)
+        packs = sorted(pack for pack in inventory.packs if pack in (bad | own) and pack not in still)
         assert referenced <= still | bad
         return _Plan(rewrites, bad, shared, going, packs, own)
+
+    def _refuse_lost(self, newest: Iterable[Held]) -> None:
+        """Raise `ConflictError` where somebody committed a revision that names packs which were deleted here."""
+        lost = [held.where for held in newest if held.packs & self._packs.keys()]
+        if lost:
+            raise ConflictError(
+                f"another writer named packs that were being deleted: {', '.join(lost)} cannot be read",
+                hint="open the revision before, and delete this one; then run it again",
+            )
 
     def _keys_that_go(self, target: Held, payload: Payload) -> set[bytes]:
         """Keys (16 bytes) of the records that no record has which stays."""
@@ -400,20 +501,22 @@ class _Purge:
         rows_kept: Collection[bytes],
         keys: Collection[bytes],
         named: bool,
+        pages: bool,
     ) -> bool:
-        """Whether a pack holds something of the records that nobody takes."""
+        """Whether a pack holds something of the records that nobody takes; with ``pages``, its pages too."""
         if not payload:
             return False
         for info in toc.frames:
-            of_it = info.origin is not None and toc.origins[info.origin].recording == payload.id
+            of_it = pages and info.origin is not None and toc.origins[info.origin].recording == payload.id
             if of_it and info.digest in payload.pages:
                 return True
             if info.digest in payload.row_frames and info.digest not in rows_kept:
                 return True
             spans = payload.spans.get(info.digest)
             if spans is not None:
-                stays = Uses(spans, Intervals(taken.get(info.digest, ())))
-                if stays.gone(0, info.raw):
+                gone = Uses(spans, Intervals(taken.get(info.digest, ()))).gone(0, info.raw)
+                # A payload may be zeros itself: then the frame is, and stays, what it is written anew as.
+                if gone and not is_zero(read_frame(self._reader, pack, info), gone):
                     return True
             if of_it and named and info.kind == FrameKind.PAGE and payload.in_page(self._reader, pack, info, keys):
                 return True
@@ -423,7 +526,7 @@ class _Purge:
 
     def _rewrite(self, held: Held, payload: Payload, bad: Collection[str]) -> None:
         """Give a recording a revision that names no pack with bytes of the records."""
-        old = held.manifest
+        old = self._inventory.manifest(held)
         own = held.name == self._name
         now = now_rfc3339()
         tombstones = list(old.storage.tombstones)
@@ -497,7 +600,7 @@ class _Purge:
         with Recording(self._storage, name, manifest, cache_bytes=_CACHE) as recording:
             for fault in verify_recording(recording, progress=self._report):
                 raise FormatError(
-                    f"what would take the place of {name} is not sound ({fault}); nothing was deleted",
+                    f"what would take the place of {name} is not sound ({fault}); it is as it was",
                     where=recording.locator,
                     hint="was it before? `replaypack verify` lists every fault of it",
                 )
@@ -507,29 +610,33 @@ class _Purge:
             commit_behind(self._storage, name, manifest)
         except ObjectExistsError:
             raise ConflictError(
-                f"another writer committed revision {manifest.revision} of {name!r} first; nothing was deleted",
+                f"another writer committed revision {manifest.revision} of {name!r} first",
                 hint="run it again",
             ) from None
         self._rewritten[name] = None
 
     # Deleting
 
-    def _delete(self, plan: _Plan) -> None:
-        """Delete in an order in which a second run always finds what is left.
+    def _delete(self, plan: _Plan) -> bool:
+        """Delete in an order in which a second run always finds what is left; whether it did.
 
         A manifest that has the records says what is to be deleted. One of them goes last, but for packs that say
-        themselves that they are of the recording.
+        themselves that they are of the recording. Nothing is deleted where a new manifest names some of it.
         """
         inventory = Inventory(self._storage)
-        for name, held in inventory.newest().items():
-            for item in inventory.held:
-                # A failure here must be one: what it names is about to go.
-                if item.name == name and item.kind == "latest" and item.packs & set(plan.packs):
-                    self._storage.put(latest_key(name), held.manifest.raw, cache_control="no-cache")
-            if name in self._rewritten:
-                self._storage.put(latest_key(name), held.manifest.raw, cache_control="no-cache")
+        packs = set(plan.packs)
+        known = {(held.key, held.digest) for held in self._inventory.held}
+        newest = inventory.newest()
+        if any(held.packs & packs and (held.key, held.digest) not in known for held in inventory.held):
+            return False
+        hints = {held.name: held for held in inventory.held if held.kind == "latest"}
+        for name, held in newest.items():
+            hint = hints.get(name)
+            # A failure here must be one: what it names is about to go.
+            if name in self._rewritten or (hint is not None and hint.packs & packs):
+                self._storage.put(latest_key(name), inventory.manifest(held).raw, cache_control="no-cache")
         own = [held for held in plan.manifests if held.name == self._name and self._has_records(held)]
-        last = max(own, key=lambda held: held.manifest.revision, default=None)
+        last = max(own, key=lambda held: held.revision, default=None)
         total = len(plan.manifests) + len(plan.packs)
         keys = [held.key for held in plan.manifests if held is not last]
         keys += [pack_key_of(pack) for pack in plan.packs if pack not in plan.own]
@@ -538,10 +645,8 @@ class _Purge:
         for number, key in enumerate(keys):
             self._tell("deleting", number, total)
             self._storage.delete(key)
-
-
-def _same(held: Held, target: Held) -> bool:
-    return held.manifest.content.id == target.manifest.content.id
+        self._note(plan)
+        return True
 
 
 def _shared_error(name: str, shared: Records) -> UsageError:

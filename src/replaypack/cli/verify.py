@@ -63,7 +63,7 @@ def verify(
         name, revision = at.name, at.revision
     else:
         archive, name, revision = archive_at(target, option), None, None
-        if expect_digest or expect_manifest:
+        if expect_digest is not None or expect_manifest is not None:
             raise UsageError("an expected digest is of one recording: give its locator")
     with archive:
         if name is None:
@@ -72,7 +72,7 @@ def verify(
                 archive.require()
         else:
             names = [name]
-        if name is not None and (expect_digest or expect_manifest):
+        if name is not None and (expect_digest is not None or expect_manifest is not None):
             archive.open(name, revision, expect_digest=expect_digest, expect_manifest=expect_manifest)
         found: list[Fault] = []
         resumed: list[Resumed] = []
@@ -90,10 +90,14 @@ def verify(
                     state=state,
                     on_resume=resumed.append,
                 )
-            for fault in faults:
-                found.append(fault)
-                if not json:
-                    _print(output, fault)
+            try:
+                for fault in faults:
+                    found.append(fault)
+                    if not json:
+                        _print(output, fault)
+            except KeyboardInterrupt:
+                again = "the same command goes on from here" if state else "with --state FILE it can be continued"
+                raise KeyboardInterrupt(again) from None
         seals = [seal for each in names for seal in signers.of(archive, each, revision)]
     earlier = resumed[0] if resumed else Resumed()
     if json:

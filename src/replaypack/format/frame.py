@@ -67,7 +67,8 @@ class Compressor:
         """Compress ``raw`` (at most `MAX_FRAME` bytes) into one frame."""
         if len(raw) > MAX_FRAME:
             raise ValueError(f"a frame holds at most {MAX_FRAME} bytes, not {len(raw)}")
-        return bytes(self._context().compress(raw))
+        # Copied: what zstandard returns keeps the room that it took for the worst case, as much as the raw bytes.
+        return bytes(memoryview(self._context().compress(raw)))
 
     def sections(self, parts: Sequence[bytes]) -> bytes:
         """Compress ``parts`` into one frame, each beginning a zstd block: digests and text share no entropy tables."""
