@@ -39,7 +39,7 @@ from replaypack.recover import finish_leftover
 from ._compacting import Job, Tools
 from ._copy_plan import names_of
 from ._faults import Report
-from ._inventory import toc_of
+from ._inventory import common_packs
 
 if TYPE_CHECKING:
     from replaypack.archive import Archive
@@ -174,7 +174,7 @@ class _Run:
         if reason is not None:
             self._leave(name, newest, packs, "skipped", reason)
             return
-        unfinished = self._unfinished(name, newest, packs)
+        unfinished = self._unfinished(name, newest)
         wanted = again or unfinished or any(self._level(pack) < self.level for pack in packs)
         if not packs or not wanted:
             if not dry_run:
@@ -315,7 +315,7 @@ class _Run:
             return UsageError(f"{self.archive.url}#{name} is still being recorded", hint="seal it, or recover it")
         return None
 
-    def _unfinished(self, name: str, newest: Manifest, packs: Sequence[PackRef]) -> set[str]:
+    def _unfinished(self, name: str, newest: Manifest) -> set[str]:
         """The packs that may have bytes of recordings which a compaction that died did not come to commit.
 
         Hints are written when all of a group are committed.
@@ -326,12 +326,7 @@ class _Run:
         with suppress(ObjectMissingError):
             if storage.get(latest_key(name)) == newest.raw:
                 return set()
-        found = set()
-        for pack in packs:
-            with suppress(*_DAMAGED):
-                if not toc_of(storage, pack).origins:
-                    found.add(pack.digest)
-        return found
+        return common_packs(storage, newest)
 
     def _level(self, pack: PackRef) -> int:
         """The level that a pack says its frames have; 0 where it cannot be read, which writing it anew then reports."""
