@@ -39,6 +39,7 @@ from replaypack.recover import finish_leftover
 from ._compacting import Job, Tools
 from ._copy_plan import names_of
 from ._faults import Report
+from ._inventory import common_packs
 
 if TYPE_CHECKING:
     from replaypack.archive import Archive
@@ -99,10 +100,11 @@ def compact(
     more, so that others may share their bytes. ``dry_run`` only says which would be written. Of those that are left
     alone ``latest.json`` is written again where it is behind, as after a run that was killed.
 
-    Each recording becomes visible on its own, at its end; an interrupted run is run again, and leaves those alone
-    that were finished. Payloads are checked as they are read, and each new revision is read back before it is
-    committed. A recording that is damaged, or that another writer was faster with, is reported as ``failed``
-    and stays as it is; so is one that is being recorded, as ``skipped``.
+    Recordings that share bytes become visible together, at their end, or not at all. An interrupted run is run again,
+    and leaves those alone that were finished. Payloads are checked as they are read, and each new revision is read
+    back before it is committed. A recording that is damaged, or that another writer was faster with, is reported as
+    ``failed`` and stays as it is, and so do those that would share bytes with the latter; one that is being recorded
+    is ``skipped``.
 
     Memory: about 100 MiB at level 19 for each thread that compresses (one for each core, at most 8), 100 to 300 MiB for
     what is found again, and a few times the largest payload.
@@ -144,7 +146,7 @@ class _Run:
         self.results: dict[str, Compacted] = {}
         self._left_behind = {leftover.head.name for leftover in archive.leftovers()}
         self._waiting: list[Job] = []
-        #: Packs of recordings that are of a group which a compaction did not finish.
+        #: Packs of groups that a compaction did not finish.
         self._torn: set[str] = set()
         #: Levels that packs name, packs of the newest revisions before and after, by digest.
         self._levels: dict[str, int] = {}
@@ -181,7 +183,7 @@ class _Run:
         elif dry_run:
             self._leave(name, newest, packs, "compacted")
         elif unfinished:
-            self._torn.update(pack.digest for pack in packs)
+            self._torn |= unfinished
         else:
             self._write(name, newest, packs)
 
@@ -313,14 +315,18 @@ class _Run:
             return UsageError(f"{self.archive.url}#{name} is still being recorded", hint="seal it, or recover it")
         return None
 
-    def _unfinished(self, name: str, newest: Manifest) -> bool:
-        """Whether a compaction died before all recordings of a group were there: hints are written after that."""
+    def _unfinished(self, name: str, newest: Manifest) -> set[str]:
+        """The packs that may have bytes of recordings which a compaction that died did not come to commit.
+
+        Hints are written when all of a group are committed.
+        """
+        storage = self.archive.storage
         if newest.storage.cause != "compact":
-            return False
-        try:
-            return self.archive.storage.get(latest_key(name)) != newest.raw
-        except ObjectMissingError:
-            return True
+            return set()
+        with suppress(ObjectMissingError):
+            if storage.get(latest_key(name)) == newest.raw:
+                return set()
+        return common_packs(storage, newest)
 
     def _level(self, pack: PackRef) -> int:
         """The level that a pack says its frames have; 0 where it cannot be read, which writing it anew then reports."""

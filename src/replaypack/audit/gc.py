@@ -30,6 +30,7 @@ from replaypack.format.names import MARKER, latest_key, revision_key, sibling_na
 from replaypack.storage import ObjectInfo
 
 from ._faults import Progress, Report
+from ._inventory import common_packs
 from ._keep import Keep, superseded
 from ._survey import GRAIN, SIGNATURE, Seen, Survey, Unreadable, each, manifest_key, survey
 
@@ -278,7 +279,10 @@ class _Collector:
             written = item.created if item.info.modified is None else item.info.modified
             if pointed.get(name, 0) < item.number and written <= now - min(self._grace, _POINTED):
                 manifest = self._archive.manifests.newest(name, fresh=True)
-                if manifest is not None and manifest.storage.revision == item.number:
+                if manifest is None or manifest.storage.revision != item.number:
+                    continue
+                # The next compaction looks whether all that were compacted with it are there.
+                if manifest.storage.cause != "compact" or not common_packs(self._storage, manifest):
                     heal_latest(self._storage, name, manifest)
 
     # Objects
