@@ -2,33 +2,59 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from collections.abc import Iterable
+from itertools import count
 from pathlib import Path
 from typing import NamedTuple
+from unittest import mock
 
 import msgspec
 
 from replaypack import Archive, Recording
+from replaypack._read.packs import Frame
 from replaypack.audit import Salvage, salvage
 from replaypack.format.digests import digest
 from replaypack.format.names import pack_key_of
+from replaypack.format.pack import TRAILER_SIZE, FrameKind, parse_pack, parse_trailer
 from replaypack.format.row import Row, encode_row
-from replaypack.storage import LocalStorage
+from replaypack.format.table import LITERALS, unpack_frame
+from replaypack.storage import LocalStorage, Storage
 from tests.archive.support import calls
 
 TINY = Path(__file__).parents[2] / "spec/vectors/valid/archive/tiny"
 
 
+#: Part of a pack: key, begin, end.
+Place = tuple[str, int, int]
+
+
 class Known(NamedTuple):
-    """A record: its row, the bytes of its blobs, and the parts of packs (key, begin, end) that hold them."""
+    """A record: its row, the bytes of its blobs, and the parts of packs that hold them.
+
+    ``told`` are, of each of its literal frames, the parts of packs that say at what offset it lies: where all of them
+    are damaged, the bytes are there, and nobody knows what they are.
+    """
 
     row: Row
     blobs: dict[str, bytes]
-    places: frozenset[tuple[str, int, int]]
+    places: frozenset[Place]
+    told: frozenset[frozenset[Place]]
 
 
 def build(path: Path, *, large: bool = True) -> Path:
+    """The sample archive, the same bytes each time."""
+    rng, times = random.Random(5), count(1_700_000_000_000_000_000, 1_000_003)
+    with (
+        mock.patch("secrets.token_bytes", rng.randbytes),
+        mock.patch("os.urandom", rng.randbytes),
+        mock.patch("time.time_ns", times.__next__),
+    ):
+        return _build(path, large=large)
+
+
+def _build(path: Path, *, large: bool) -> Path:
     """Every kind of recording: several flushes, appended, with a base, replaced, with a large payload, still open."""
     archive = Archive("", storage=LocalStorage(path, fsync=False))
     with archive.recorder("run", flush_interval=None) as recorder:
@@ -74,16 +100,41 @@ def ident(row: Row) -> bytes:
 def known(path: Path) -> Everything:
     """The records of each recording."""
     with Archive(path) as archive:
-        return {name: _known(archive.open(name)) for name in archive.recordings()}
+        opened = [archive.open(name) for name in archive.recordings()]
+        told = _told(archive.storage, opened)
+        return {recording.name: _known(recording, told) for recording in opened}
 
 
-def _known(recording: Recording) -> Records:
+def _told(storage: Storage, opened: list[Recording]) -> dict[bytes, set[Place]]:
+    """By digest of a literal frame: the tables of contents and pages that say at what offset it lies."""
+    told: dict[bytes, set[Place]] = {}
+    for info in storage.list("packs/"):
+        data = storage.get(info.key)
+        begin = len(data) - TRAILER_SIZE - parse_trailer(data)[0]
+        for frame in parse_pack(data).frames:
+            if frame.kind == FrameKind.LITERAL and frame.origin is not None:
+                told.setdefault(frame.digest, set()).add((info.key, begin, len(data)))
+    for recording in opened:
+        for segment in recording.index.segments:
+            for number in range(len(segment.root(LITERALS).fences)):
+                page = segment.page_frame(LITERALS, number)
+                [rows] = recording.index.pages([(segment, LITERALS, number)])
+                for at in range(0, len(rows), LITERALS.width):
+                    told.setdefault(unpack_frame(rows, at).digest, set()).add(_place(page))
+    return told
+
+
+def _place(frame: Frame) -> Place:
+    return pack_key_of(frame.pack.digest), frame.at.offset, frame.at.offset + frame.at.length
+
+
+def _known(recording: Recording, told: dict[bytes, set[Place]]) -> Records:
     index = recording.index
     frames = list(index.frames())
     result: Records = {}
     for record in recording.records():
         frame = next(f for entry, f in frames if entry.first <= record.seq < entry.first + entry.items)
-        used = [frame]
+        used, digests = [frame], set[bytes]()
         blobs = {}
         for role in ("request", "identity", "response"):
             ref = getattr(record.row, role)
@@ -93,9 +144,12 @@ def _known(recording: Recording) -> Records:
             if role == "response" and record._found.inline is not None:
                 continue
             spans = [(item.offset, item.length) for item in record.recipe(role)]
-            used += [other for _, other in index.literal_entries(spans)] if spans else []
-        places = frozenset((pack_key_of(f.pack.digest), f.at.offset, f.at.offset + f.at.length) for f in used)
-        result.setdefault(ident(record.row), []).append(Known(record.row, blobs, places))
+            for entry, other in index.literal_entries(spans) if spans else ():
+                used.append(other)
+                digests.add(entry.digest)
+        places = frozenset(map(_place, used))
+        tells = frozenset(frozenset(told[digest]) for digest in digests)
+        result.setdefault(ident(record.row), []).append(Known(record.row, blobs, places, tells))
     return result
 
 
@@ -154,7 +208,8 @@ def _has(row: Row, role: str) -> bool:
     return ref is not None and bool(ref.encoding)
 
 
-def _touched(item: Known, hits: list[tuple[str, int, int]]) -> bool:
-    return any(
-        key == hit and begin < stop and start < end for key, begin, end in item.places for hit, start, stop in hits
-    )
+def _touched(item: Known, hits: list[Place]) -> bool:
+    def damaged(place: Place) -> bool:
+        return any(place[0] == hit and place[1] < stop and start < place[2] for hit, start, stop in hits)
+
+    return any(map(damaged, item.places)) or any(all(map(damaged, places)) for places in item.told)

@@ -57,6 +57,10 @@ def digests(path: Path) -> dict[str, str]:
         return {name: archive.open(name).content_digest for name in archive.recordings()}
 
 
+def test_the_sample_is_the_same_each_time(small: tuple[Path, Everything], tmp_path: Path) -> None:
+    assert tree(build(tmp_path / "again", large=False)) == tree(small[0])
+
+
 # Nothing lost
 
 
