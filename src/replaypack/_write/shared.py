@@ -12,6 +12,7 @@ import secrets
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 
 from blake3 import blake3
 
@@ -30,8 +31,10 @@ __all__ = ["GROUP", "LITERAL_FRAME", "SharedLiterals", "User"]
 LITERAL_FRAME = (4 << 20) - 1
 #: Recordings that have less are gathered until a frame of them has this much.
 GROUP = 1 << 20
-#: Random bytes that give each pack of shared frames a name that no pack had before: what is marked for collection, or
-#: was deleted, is never written again.
+#: Each pack of shared frames has a name that no pack had before: what is marked for collection, or was deleted, is
+#: never written again. A frame of it has zstd blocks that begin at random places; a small one has random bytes with it.
+_CUTS = 4
+_CUTTABLE = 1024
 _SALT = 16
 #: Fewer bytes are not taken from another recording: what is purged there should concern it only for something.
 _MIN_SHARED = 96
@@ -138,6 +141,7 @@ class SharedLiterals:
         #: Frames that belong to several recordings, and who waits for the one that is being filled.
         self._common = SegmentBuilder(0, 0)
         self._sharers: list[User] = []
+        self._last_common: LiteralFrame | None = None
         #: Frames of recordings that wait, in packs of theirs: what uses these waits, too.
         self._unsettled: set[int] = set()
 
@@ -200,6 +204,8 @@ class SharedLiterals:
                 builder = user.builder
                 user.own.add(len(self._frames))
             self._frames.append(builder.add_literal_frame(offset, raw))
+            if builder is self._common:
+                self._last_common = self._frames[-1]
             self._sharers = []
         self._stream.closed.clear()
 
@@ -234,14 +240,22 @@ class SharedLiterals:
             number < len(self._frames) and self._frames[number].placed is not None for number in user.used - user.own
         )
 
-    def place(self, upload: Upload, upload_large: UploadLarge) -> None:
-        """Put the frames of several recordings in a pack. The frame that was being filled is closed by then."""
+    def place(self, user: User | None, upload: Upload, upload_large: UploadLarge) -> None:
+        """Close the frame that is being filled, as `cut` does; put the frames of several recordings in a pack."""
         self._unsettled.clear()
+        self.cut(user, upload_large)
         if not self._common.size:
             return
-        self._stream.add(secrets.token_bytes(_SALT))
-        self.cut(None, upload_large)
+        frame = self._last_common
+        assert frame is not None
+        raw = frame.frame
+        if frame.raw < _CUTTABLE:
+            self._stream.add(secrets.token_bytes(_SALT))
+            self.cut(None, upload_large)
         self._common.compress(self._compressor, self._run)
+        if frame.raw >= _CUTTABLE:
+            cuts = sorted(secrets.randbelow(frame.raw) for _ in range(_CUTS))
+            frame.frame = self._compressor.sections([raw[a:b] for a, b in pairwise([0, *cuts, frame.raw])])
         self._common.spill(None, upload, upload_large, self._compressor)
         self._common = SegmentBuilder(0, 0)
 

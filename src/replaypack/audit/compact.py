@@ -236,8 +236,8 @@ class _Run:
         if self._waiting:
             first = self._waiting[0]
             publisher = first.publisher
-            self.shared.cut(first.user if len(self._waiting) == 1 else None, publisher.upload_large)
-            self.shared.place(publisher.upload, publisher.upload_large)
+            alone = first.user if len(self._waiting) == 1 else None
+            self.shared.place(alone, publisher.upload, publisher.upload_large)
             waiting, self._waiting = self._waiting, []
             self._commit(waiting)
 
