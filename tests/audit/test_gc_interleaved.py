@@ -157,7 +157,7 @@ def compacts(archive: Archive, ledger: Ledger) -> None:
 
 
 def half_purged(archive: Archive, ledger: Ledger) -> None:
-    record(archive, ledger, "purged", ["p1" * 3000, "p2" * 3000, LARGE])
+    record(archive, ledger, "purged", ["p1" * 512, "p2" * 512])
     with_base(archive, ledger)
     dies(archive, "recordings/purged/00000003.json", purges_one)
 
@@ -168,7 +168,7 @@ def purges_one(archive: Archive) -> None:
 
 def purges(archive: Archive, ledger: Ledger) -> None:
     # What is acknowledged from the first step on is that it may go.
-    ledger.names["purged"] = ["p1" * 3000, LARGE]
+    ledger.names["purged"] = ["p1" * 512]
     purges_one(archive)
 
 
