@@ -17,8 +17,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from replaypack import _plain, canonical
-from replaypack.canonical import canonical_json, key_digest, key_of_canonical
+from replaypack.canonical import canonical_json, key_digest, key_digests, key_of_canonical
 from replaypack.errors import CanonicalizationError
+from replaypack.values import decode_plain, encode
 
 from .value_cases import CANONICAL, CLOSE, FINITE, INTS, PLAIN_JSON, TEXT, meaning
 
@@ -388,6 +389,26 @@ def test_fast_path_and_rules_agree(value: Any) -> None:
     assert canonical_json(padded) == slow(padded)
 
 
+@given(st.lists(st.one_of(CANONICAL, PLAIN_JSON, CLOSE), max_size=6))
+@settings(max_examples=300)
+@example([{"a": 2**53}, {"a": 2**53 + 1}])
+@example([{"\ue000": 1, "\U0001f600": 2}])
+@example([{"$bytes": "x"}])
+@example([["x"] * 70, {"a": {"b": 1.0}}])
+def test_keys_of_several_are_those_of_each(identities: list[Any]) -> None:
+    kinds = [f"kind {at % 2}" for at in range(len(identities))]
+    expected = list(map(key_digest, kinds, identities))
+    assert key_digests(kinds, identities) == expected
+    plain = decode_plain(list(map(encode, identities)))
+    if plain is not None:
+        assert key_digests(kinds, plain, plain=True) == expected
+
+
+def test_keys_of_several_are_refused_as_those_of_each() -> None:
+    with pytest.raises(CanonicalizationError, match="NaN"):
+        key_digests(["t", "t"], [1, {"a": math.nan}])
+
+
 @given(st.one_of(CANONICAL, PLAIN_JSON))
 def test_output_is_json_that_canonicalizes_to_itself(value: Any) -> None:
     text = canonical_json(value)
@@ -437,3 +458,29 @@ class Name(enum.StrEnum):
 )
 def test_what_looks_simple_is_keyed_by_the_rules(identity: Any) -> None:
     assert key_digest("tool", identity) == blake3(b'["tool",%b]' % canonical_json(identity)).digest()
+
+
+def test_names_that_were_seen_before_give_the_same_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Text(str):
+        __slots__ = ()
+
+    monkeypatch.setattr(canonical, "_plain_names", set())
+    monkeypatch.setattr(canonical, "_MANY_NAMES", 10)
+    names: list[Any] = [
+        "a",
+        Text("a"),
+        enum.StrEnum("E", ["a"]).a,
+        "b" * 100,
+        "é",
+        "$bytes",
+        "$a",
+        *map(str, range(30)),
+    ]
+    for _ in range(3):
+        for name in names:
+            identity = {name: 1, "args": {"a": [{"z": None, name: "x"}]}}
+            assert key_digest("tool", identity) == key_of_canonical("tool", canonical_json(identity))
+        assert len(canonical._plain_names) < 14
+    for name in (1, b"a", None, ("a",)):
+        with pytest.raises(CanonicalizationError):
+            key_digest("tool", {"a": {name: 1}})

@@ -17,6 +17,8 @@ from replaypack.values import (
     MAX_DEPTH,
     decode,
     decode_payload,
+    decode_plain,
+    decode_together,
     encode,
     encode_payload,
     encode_pieces,
@@ -34,6 +36,40 @@ def test_round_trip(value: Any) -> None:
     assert exact(again) == exact(value)
     assert encode(again) == data
     assert decode(memoryview(data)) is not None or value is None
+
+
+@given(st.lists(st.one_of(VALUES, PLAIN_JSON), max_size=6))
+@settings(max_examples=400)
+def test_several_are_decoded_as_each_is(found: list[Any]) -> None:
+    data = list(map(encode, found))
+    expected = exact(list(map(decode, data)))
+    for several in (decode_together(data), decode_plain(data)):
+        assert several is None or exact(several) == expected
+    cut = [*data, b"\x92\1", b"\2"]  # sound where nothing parts the two
+    assert decode_together(cut) is None
+    assert decode_plain(cut) is None
+
+
+def _nested(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def test_what_several_may_hold() -> None:
+    plain = [{"a": [None, True, 2**53, -(2**53), "é"]}, "x", 1]
+    assert decode_plain(list(map(encode, plain))) == plain
+    for other in (0.5, b"x", 2**53 + 1, {1: 2}, "\ud800", _nested(9)):
+        assert decode_plain([encode(1), encode(other)]) is None
+        assert decode_together([encode(1), encode(other)]) in ([1, other], None if other == "\ud800" else [1, other])
+    assert decode_together([encode(_nested(255))]) == [_nested(255)]
+    whole_time, equal_keys, long_form = b"\xd6\xff\0\0\0\1", b"\x82\xa1a\1\xa1a\1", b"\xcc\1"
+    for wrong in (whole_time, b"\x81" + whole_time + b"\1", equal_keys, long_form, b"\x91" * 257 + b"\1", b"", b"\1\1"):
+        with pytest.raises(FormatError):
+            decode(wrong)
+        assert decode_together([b"\1", wrong]) is None
+        assert decode_plain([b"\1", wrong]) is None
 
 
 @given(st.one_of(VALUES, PLAIN_JSON))

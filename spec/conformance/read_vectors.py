@@ -210,7 +210,7 @@ def journal(case: Case) -> None:
 
 
 CATALOG = {"bytes": int, "cause": str, "content": str, "counts": dict, "manifest": str, "name": str, "records": int}
-CATALOG |= {"recorded_by": str, "revision": int, "started": str, "state": str}
+CATALOG |= {"purged": int, "withheld": list, "recorded_by": str, "revision": int, "started": str, "state": str}
 
 
 def catalog(case: Case) -> None:

@@ -263,6 +263,8 @@ def _cataloged(name: str) -> CatalogEntry:
         state="sealed",
         started="2025-06-15T15:06:40Z",
         records=3,
+        purged=1,
+        withheld=["identity", "request"],
         counts={"model": 1, "tool": 2},
         bytes=467,
         content=digest(b"content").hex(),

@@ -539,6 +539,7 @@ def catalogs() -> Vector:
         "no end of the last line": text[:-1],
     }
     framed = {name: raw if name == "no frame" else Compressor(3)(raw) for name, raw in items.items()}
+    framed["a line of nothing, five million times"] = Compressor(3)(text.split(b"\n")[0] + b"\n" * (5 << 20))
     cases = _cases("catalog", framed)
     later = Compressor(3)(text.replace(b'"version":1', b'"version":2'))
     cases += _cases("catalog", {"version 2": later}, "format.future_version")

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import sys
 
-from .cli import main
-
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        from .cli import main
+
+        sys.exit(main())
+    except KeyboardInterrupt:  # before `main` catches it, or behind it
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -64,6 +65,8 @@ if TYPE_CHECKING:
     from .replay.session import ReplaySession
 
 __all__ = ["Archive", "aopen", "open"]
+
+_DIGEST = re.compile("[0-9a-f]{64}")
 
 
 class Archive:
@@ -140,6 +143,10 @@ class Archive:
             ("content", expect_digest, manifest.content_digest),
             ("manifest", expect_manifest, manifest.digest),
         ):
+            if wanted is not None and not _DIGEST.fullmatch(wanted):
+                raise UsageError(
+                    f"the {label} digest that is expected is not one: {wanted[:80]!r}", hint="64 hex digits"
+                )
             if wanted is not None and wanted != is_:
                 raise FormatError(
                     f"the {label} digest is {is_}, not the {wanted} that was expected",
@@ -439,6 +446,7 @@ class Archive:
         can be deleted again. Raises `RecordingNotFoundError`.
         """
         check_name(name)
+        self.storage.require_writable("delete")
         prefix = f"recordings/{name}/"
         found = False
         # Once more where a compaction, or what else writes a further revision, came in between.

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
 from blake3 import blake3
 
-from replaypack._digest import digest
-from replaypack._plain import SAFE_INT, Census, Path, on_fresh_stack, pointer, survey
+from replaypack._digest import digest, digests
+from replaypack._plain import MAX_DEPTH, SAFE_INT, Census, Path, on_fresh_stack, pointer, scan, survey
 from replaypack.errors import CanonicalizationError, UsageError, ValueEncodingError
 
-__all__ = ["SplitIdentity", "canonical_json", "key_digest", "key_of_canonical", "opaque_key", "split_at"]
+__all__ = ["SplitIdentity", "canonical_json", "key_digest", "key_digests", "key_of_canonical", "opaque_key", "split_at"]
 
 _SPECIAL = frozenset({int, float, bytes})
 _STR_ONLY = frozenset({str})
@@ -34,7 +34,11 @@ _DIGITS = 4000  # Python converts at most 4300 digits at once unless told otherw
 _FEW = 64  # values of an identity that are looked at one by one
 _COPY = 16_384  # bytes up to which one copy is cheaper than hashing in steps
 
+_MANY_NAMES, _SHORT_NAME = 4096, 64
+
 _encode = msgspec.json.Encoder(order="sorted").encode
+#: Names of fields that were seen to be printed as they are.
+_plain_names: set[str] = set()
 
 
 def canonical_json(value: object, *, census: Census | None = None) -> bytes:
@@ -70,9 +74,37 @@ def key_digest(kind: str, identity: object, *, census: Census | None = None) -> 
     if census is None and type(kind) is str and _prints_as_is(identity):
         try:
             return digest(_encode((kind, identity)))
-        except (UnicodeEncodeError, RecursionError):
+        except (UnicodeEncodeError, RecursionError, TypeError):
             pass
     return key_of_canonical(kind, canonical_json(identity, census=census))
+
+
+def key_digests(kinds: Sequence[str], identities: Sequence[object], *, plain: bool = False) -> list[bytes]:
+    """`key_digest` of several calls, of which one look tells that they print as they are. Raises as that does.
+
+    ``plain`` says that the caller had them from `decode_plain`.
+    """
+    try:
+        texts = list(map(_encode, zip(kinds, identities, strict=True)))
+        if not plain or not _harmless(b"".join(texts)):
+            census = scan(identities)
+            plain = (
+                not census.foreign
+                and census.depth <= MAX_DEPTH
+                and census.key_types <= _STR_ONLY
+                and census.special_level < 0
+                and not _keys_need_care(census.keys)
+            )
+        if plain:
+            return digests(texts)
+    except Exception:  # whatever it is, it is found again where it belongs
+        pass
+    return list(map(key_digest, kinds, identities))
+
+
+def _harmless(text: bytes) -> bool:
+    """Whether the C encoder puts all keys of a map in order, and none looks like the bytes marker."""
+    return text.isascii() and b"$" not in text
 
 
 def _prints_as_is(value: object) -> bool:
@@ -81,7 +113,6 @@ def _prints_as_is(value: object) -> bool:
     What most calls are made of: a few texts, small integers and the like, whose census would cost more than the rest.
     """
     queue: list[Any] = [value]
-    names = ""
     for part in queue:
         cls = type(part)
         if cls is str:
@@ -89,20 +120,28 @@ def _prints_as_is(value: object) -> bool:
         if cls is int:
             if not -SAFE_INT <= part <= SAFE_INT:
                 return False
-        elif cls is dict or cls is list or cls is tuple:
+        elif cls is dict:
+            if len(queue) + len(part) > _FEW or not (_plain_names.issuperset(part) or _learn_names(part)):
+                return False
+            queue += part.values()
+        elif cls is list or cls is tuple:
             if len(queue) + len(part) > _FEW:
                 return False
-            if cls is not dict:
-                queue += part
-                continue
-            for key in part:
-                if type(key) is not str:
-                    return False
-                names += key
-            queue += part.values()
+            queue += part
         elif cls is not bool and part is not None:
             return False
-    return names.isascii() and "$" not in names
+    return True
+
+
+def _learn_names(names: Collection[object]) -> bool:
+    """Whether names of fields are printed as they are; those that are will be known, for they come again."""
+    for name in names:
+        if type(name) is not str or not name.isascii() or "$" in name:
+            return False
+    if len(_plain_names) > _MANY_NAMES:
+        _plain_names.clear()
+    _plain_names.update(name for name in names if len(name) <= _SHORT_NAME)  # type: ignore[arg-type, misc]
+    return True
 
 
 def key_of_canonical(kind: str, canonical_identity: bytes) -> bytes:

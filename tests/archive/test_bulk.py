@@ -56,7 +56,7 @@ def test_what_lies_ahead_is_what_lookups_find(tmp_path: Path) -> None:
                 response = ahead.take(at)
                 assert ahead.take(at) is UNREAD  # given once
                 assert response is UNREAD or same(response, expected.response)
-                found = Record(recording, ahead.found(at), recording._index, response)
+                found = Record(recording, ahead.found[at], recording._index, response)
                 assert same(found.response, expected.response)
                 assert found.head.status == expected.row.status
                 assert (found.row, found.row_bytes) == (expected.row, expected.row_bytes)

@@ -120,7 +120,7 @@ def test_overridden_in_the_open(tmp_path: Path) -> None:
         assert host is not None
         assert host.response == "host"
         assert recording.lookup("tool", "missing") is None
-        cursor = Cursor(recording, answers=lambda record: True)
+        cursor = Cursor(recording, answers=lambda row: True)
         taken = [cursor.take(recording.key_of("tool", call(9)), "other") for _ in range(3)]
         assert [found and found.seq for found in taken] == [1, 3, None]
     with replaypack.open(f"{tmp_path}#r", match=["none"]) as recording:

@@ -452,6 +452,9 @@ def test_expected_digests_bind(archive: Archive) -> None:
     recording = archive.open("run")
     archive.open("run", expect_digest=recording.content_digest, expect_manifest=recording.manifest.digest)
     for pin in ("expect_digest", "expect_manifest"):
+        for nothing in ("", "xyz", recording.content_digest[:-1], recording.content_digest.upper()):
+            with pytest.raises(UsageError):  # a variable that is not set must not look like a check
+                archive.open("run", **{pin: nothing})
         with pytest.raises(FormatError, match="was expected"):
             archive.open("run", **{pin: "00" * 32})  # type: ignore[arg-type]
 

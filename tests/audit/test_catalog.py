@@ -114,8 +114,8 @@ def test_an_empty_place_is_no_archive(tmp_path: Path, archive: Archive) -> None:
 
 def entry(name: str) -> CatalogEntry:
     return CatalogEntry(
-        name=name, revision=2, cause="seal", state="sealed", started="2026-01-01T00:00:00Z", records=1,
-        counts={"tool": 1}, bytes=5, content="0" * 64, manifest="1" * 64, recorded_by="t",
+        name=name, revision=2, cause="seal", state="sealed", started="2026-01-01T00:00:00Z", records=1, purged=0,
+        withheld=[], counts={"tool": 1}, bytes=5, content="0" * 64, manifest="1" * 64, recorded_by="t",
     )  # fmt: skip
 
 

@@ -6,8 +6,10 @@ import base64
 import importlib
 import random
 import re
+import secrets
 import shutil
 import threading
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -30,7 +32,8 @@ from replaypack.errors import (
 from replaypack.format.frame import decompress
 from replaypack.format.names import pack_key_of
 from replaypack.format.pack import HEADER, check_header, parse_pack
-from replaypack.storage import MemoryStorage
+from replaypack.storage import LocalStorage, MemoryStorage
+from tests.support.between import Between
 
 from .conftest import fill
 from .support import NAME, faults, flip, packs
@@ -344,6 +347,155 @@ def test_what_was_purged_or_is_withheld_stays_so(tmp_path: Path) -> None:
     assert [fault.code for fault in archive.verify(level="full")] == faults_before
 
 
+def test_recipes_behind_withheld_ones_count_these(tmp_path: Path) -> None:
+    """Responses that continue each other, with withheld requests between them, refer to each other's ranges."""
+    source, target = Archive(tmp_path / "source"), Archive(tmp_path / "target")
+    rng, history = random.Random(5), []
+    with source.recorder("r") as recorder:
+        for turn in range(12):
+            history.append({"turn": turn, "text": words(rng, 1200)})
+            recorder.append(kind="model", identity={"all": list(history)}, response={"all": list(history), "n": turn})
+    copy(source, target, responses_only=True)
+    known = [item.response for item in source.open("r").records()]
+    [result] = compact(target).recordings
+    assert (result.outcome, result.error) == ("compacted", None)
+    assert [item.response for item in target.open("r").records()] == known
+    assert list(target.verify(level="full")) == []
+    # The requests are not there, and have no recipes.
+    assert not any(item.recipe("request") for item in target.open("r").records())
+
+
+SECRET = "CANARY " + "of what is to be purged " * 20
+
+
+def two_to_share(archive: Archive) -> None:
+    """Two that share texts; ``a`` has the secret in its record 6, and ``b`` has it not."""
+    rng = random.Random(8)
+    texts = [words(rng, 3000) for _ in range(6)]
+    for name in "ab":
+        with archive.recorder(name, flush_interval=None) as recorder:
+            for text in texts:
+                recorder.append(kind="model", identity={"of": name, "text": [text]}, response=name)
+            if name == "a":
+                recorder.append(kind="model", identity={"other": SECRET}, response=1)
+
+
+@pytest.mark.parametrize("order", ["ab", "ba"])
+@pytest.mark.filterwarnings("ignore::replaypack.errors.ReplaypackWarning")
+def test_a_purge_at_any_moment_leaves_nothing(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever comes first, and between whatever two operations of the compaction."""
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    source = MemoryStorage()
+    two_to_share(Archive("", storage=source))
+    known = [[item.response for item in Archive("", storage=source).open(name).records()] for name in "ab"]
+    outcomes = set()
+    for point in range(1000):
+        storage = MemoryStorage()
+        for info in source.list():
+            storage.put(info.key, source.get(info.key))
+        archive = Archive("", storage=storage)
+        between = Between(storage, point, lambda: purge(archive, "a", [6], "a test"))  # noqa: B023
+        with suppress(ConflictError):  # the purge lost, and says so
+            done = compact(Archive("", storage=between), list(order), level=3)
+            outcomes.add(tuple(item.outcome for item in sorted(done.recordings)))
+        for name, before in zip("ab", known, strict=True):
+            with archive.open(name, fresh=True) as recording:
+                assert [item.response for item in recording.records()][:6] == before[:6]
+        purge(archive, "a", [6], "a test")  # done already, or again
+        gc(archive, grace=timedelta(), apply=True)
+        assert SECRET.encode() not in packed(archive)
+        assert list(archive.verify(level="full")) == []
+        compact(archive, level=3)
+        assert list(archive.verify(level="full")) == []
+        if not between.reached:
+            break
+    assert {("compacted", "compacted"), ("failed", "failed")} <= outcomes
+
+
+def test_a_group_of_which_one_fails_is_left_as_it_was(tmp_path: Path) -> None:
+    """Those that were committed before it, too: what they would name has its bytes."""
+    archive = Archive(tmp_path)
+    for name in "abc":
+        shared_history(archive, name, 1, turns=2)
+    known = {name: facts(archive.open(name)) for name in "abc"}
+    before = {info.key for info in archive.storage.list("packs/")}
+    storage = Appending(tmp_path)
+    results = compact(Archive("", storage=storage)).recordings
+    assert [item.outcome for item in results] == ["failed"] * 3
+    assert "'a' would share bytes with 'b'" in str(results[0].error)
+    assert "another writer" in str(results[1].error)
+    assert {name: facts(archive.open(name, fresh=True))[:4] for name in "abc"} == known
+    # The revision of ``a`` with the bytes of ``b`` is gone, and so are its packs.
+    assert [manifest.revision for manifest in archive.revisions("a")] == [1, 2, 4]
+    left = {info.key for info in archive.storage.list("packs/")} - before
+    assert left <= {pack_key_of(pack.digest) for pack in archive.open("b", fresh=True).index.packs}
+    assert list(archive.verify(level="full")) == []
+    assert {item.outcome for item in compact(archive).recordings} == {"compacted"}
+    assert {name: facts(archive.open(name, fresh=True))[:4] for name in "abc"} == known
+    assert list(archive.verify(level="full")) == []
+
+
+class Appending(LocalStorage):
+    """Another writer appends to ``b`` right before its revision 3 is created."""
+
+    def put_new(self, key: str, data: bytes, **options: Any) -> None:
+        if key == "recordings/b/00000003.json":
+            with Archive(self.local_path).recorder("b", if_exists="append") as recorder:
+                recorder.append(kind="tool", identity="more", response=1)
+        super().put_new(key, data, **options)
+
+
+def test_a_damaged_recording_leaves_no_bytes_in_frames_of_others(tmp_path: Path) -> None:
+    archive = Archive(tmp_path)
+    shared_history(archive, "a", 1, turns=2)
+    two = "something that only the damaged one has, and that is read before the damage " * 4
+    with archive.recorder("b", flush_interval=None) as recorder:
+        recorder.append(kind="tool", identity={"n": 1}, response=two * 20)
+        recorder.flush()
+        recorder.append(kind="tool", identity={"n": 2}, response=secrets.token_hex(3000))
+    shared_history(archive, "c", 1, turns=2)
+    [*_, last] = archive.open("b").index.literal_entries([(archive.open("b").manifest.storage.literals - 100, 50)])
+    flip(tmp_path / pack_key_of(last[1].pack.digest), last[1].at.offset + 20)
+    results = {item.name: item.outcome for item in compact(archive).recordings}
+    assert results == {"a": "compacted", "b": "failed", "c": "compacted"}
+    for name in "ac":
+        with archive.open(name, fresh=True) as recording:
+            for pack in recording.index.packs:
+                data = archive.storage.get(pack_key_of(pack.digest))
+                raws = [decompress(data[f.offset : f.offset + f.length]) for f in parse_pack(data).frames]
+                assert two.encode() not in b"".join(raws)
+            assert len(facts(recording)) == 4
+
+
+@pytest.mark.parametrize("order", ["ab", "ba"])
+@pytest.mark.filterwarnings("ignore::replaypack.errors.ReplaypackWarning")
+def test_a_compaction_that_dies_anywhere_hides_nothing_from_a_purge(
+    order: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In packs that the other names: when it was run again, all that a recording has is found by what it names."""
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    source = MemoryStorage()
+    two_to_share(Archive("", storage=source))
+    for point in range(1000):
+        storage = MemoryStorage()
+        for info in source.list():
+            storage.put(info.key, source.get(info.key))
+        archive = Archive("", storage=storage)
+        dying = Between(storage, point)
+        with suppress(StorageError):
+            compact(Archive("", storage=dying), list(order), level=3)
+        done = compact(archive, list(order), level=3)
+        assert {item.outcome for item in done.recordings} <= {"compacted", "compact"}
+        assert {item.outcome for item in compact(archive, level=3).recordings} == {"compact"}
+        assert list(archive.verify(level="full")) == []
+        gc(archive, grace=timedelta(), keep_last=1, apply=True)
+        purge(archive, "a", [6], "a test")
+        assert SECRET.encode() not in packed(archive)
+        assert list(archive.verify(level="full")) == []
+        if not dying.reached:
+            break
+
+
 def packed(archive: Archive) -> bytes:
     """All frames of all packs."""
     found = []
@@ -495,3 +647,37 @@ def test_a_fault_at_each_operation_loses_nothing_and_a_rerun_completes(behind: b
         if not reached:
             break
     assert point > 20
+
+
+@pytest.mark.parametrize("behind", ["stale", "missing", "damaged"])
+def test_latest_json_that_is_behind_is_written_again(tmp_path: Path, behind: str) -> None:
+    archive = Archive(tmp_path / "archive")
+    shared_history(archive, NAME, 1)
+    latest = tmp_path / "archive" / "recordings" / NAME / "latest.json"
+    old = latest.read_bytes()
+    compact(archive, NAME)
+    new = latest.read_bytes()
+    if behind == "missing":
+        latest.unlink()
+    else:
+        latest.write_bytes(old if behind == "stale" else new[:-5])
+    left = {fault.code for fault in archive.verify()}
+    assert left == {f"latest.{'corrupted' if behind == 'damaged' else behind}"}
+    compact(archive, dry_run=True)
+    assert {fault.code for fault in archive.verify()} == left
+    compact(archive)  # it may be that one of a group was not finished: it is made again
+    assert list(archive.verify()) == []
+    assert [item.outcome for item in compact(archive).recordings] == ["compact"]
+
+
+def test_patterns_and_totals(tmp_path: Path) -> None:
+    archive = Archive(tmp_path / "archive")
+    for number, name in enumerate(("eval/a", "eval/b", "other")):
+        shared_history(archive, name, number)
+    before = {ref.digest: ref.size for name in ("eval/a", "eval/b") for ref in archive.open(name).index.packs}
+    done = compact(archive, "eval/*")
+    assert [item.name for item in done.recordings] == ["eval/a", "eval/b"]
+    after = {ref.digest: ref.size for name in ("eval/a", "eval/b") for ref in archive.open(name).index.packs}
+    assert (done.before, done.after) == (sum(before.values()), sum(after.values()))
+    with pytest.raises(RecordingNotFoundError):
+        compact(archive, ["nothing/*"])

@@ -214,7 +214,8 @@ def test_what_is_left_out(make: Make) -> None:
     assert make.diff(old, new, ignore=["/request/**", "/response"]).same
     assert make.diff(old, new, ignore="kind:tool").same
     assert make.diff(old, new, ignore="name:search").same
-    assert make.diff([*old, *calls(1)], old, kinds="model").same
+    model = {"kind": "model", "name": "m", "identity": {"q": 1}, "response": "same"}
+    assert make.diff([*old, *calls(1), model], [*old, model], kinds="model").same
     # An element more, among others whose ids are left out.
     longer = copy.deepcopy(new)
     longer[0]["identity"]["messages"].insert(1, {"id": "z", "text": "put in"})
@@ -344,3 +345,15 @@ def test_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     exec(compile(block, guide.name, "exec", dont_inherit=True), {"__name__": "__main__"})
     for target in re.findall(r"\]\(([^)#]+)\)", text):
         assert (guide.parent / target).exists()
+
+
+def test_a_kind_that_neither_has_is_no_agreement(tmp_path: Path) -> None:
+    archive = Archive(tmp_path / "runs")
+    for name, answer in (("a", 1), ("b", 2)):
+        with archive.recorder(name) as recorder:
+            recorder.append(kind="model", identity=1, response=answer)
+    with pytest.raises(UsageError, match="modl") as caught:
+        assert_same(f"{archive.url}#a", f"{archive.url}#b", kinds=["modl"])
+    assert "model" in (caught.value.hint or "")
+    with pytest.raises(AssertionError):
+        assert_same(f"{archive.url}#a", f"{archive.url}#b", kinds=["model"])

@@ -13,7 +13,7 @@ import pytest
 
 from replaypack import Archive
 from replaypack._write.journal import journal_directory
-from replaypack.audit import Collected, gc, rekey, verify_archive
+from replaypack.audit import Collected, compact, gc, rekey, verify_archive
 from replaypack.errors import ConflictError, ObjectMissingError, RecordingNotFoundError, UsageError
 from replaypack.format.marks import MARKS, Marks, encode_marks, parse_marks
 from replaypack.format.names import latest_key, open_key, revision_key
@@ -483,3 +483,27 @@ def test_marks_round_trip_and_refuse_what_is_none() -> None:
         marks = parse_marks(broken)
         assert not marks.sound
         assert marks.has("packs/x")  # whoever asks must not rely on it
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_latest_json_that_is_behind_is_written_again(archive: Archive, store: ClockStorage, missing: bool) -> None:
+    record(archive, "a")
+    key = latest_key("a")
+    old = store.get(key)
+    compact(archive)
+    new = store.get(key)
+    if missing:
+        store.delete(key)
+    else:
+        store.put(key, old)
+    gc(archive)
+    apply(archive)
+    # Whoever commits may be at it: the revision before is what it relies on.
+    assert latest_key("a") not in store.under() if missing else store.get(key) == old
+    store.now += 3601
+    apply(archive, keep_last=1)
+    assert store.get(key) == new
+    assert revision_key("a", 2) in store.under()
+    apply(archive, keep_last=1)
+    assert revision_key("a", 2) not in store.under()
+    sound(archive)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from replaypack import Archive
-from replaypack.audit import compact, copy, gc, purge, rekey, verify_archive
+from replaypack.audit import compact, copy, gc, load_private_key, new_key, purge, rekey, sign, verify_archive
 from replaypack.errors import PublishError, ReplaypackError, StorageUnavailableError
 from replaypack.recover import recover
 from replaypack.storage import Storage
@@ -25,6 +25,7 @@ from tests.support.clock import DAY, ClockStorage
 
 WEEK = timedelta(days=7)
 LARGE = b"large media of two recordings" * 200
+SHORT = "what two small recordings have in common " * 50
 OTHER = b"what the base asked" * 300
 
 
@@ -33,6 +34,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self.names: dict[str, list[object]] = {}
+        self.objects: dict[str, bytes] = {}
 
     def note(self, name: str, response: object) -> None:
         self.names.setdefault(name, []).append(response)
@@ -46,6 +48,8 @@ class Ledger:
 
     def read(self, store: Storage) -> None:
         archive = Archive("memory://", storage=store)
+        for key, data in self.objects.items():
+            assert store.get(key) == data
         for name, expected in self.names.items():
             with archive.open(name, fresh=True) as recording:
                 records = list(recording.records())
@@ -84,7 +88,7 @@ def dies(archive: Archive, key: str, run: Callable[[Archive], object]) -> None:
     class Dying(Between):
         def put_new(self, created: str, data: bytes, *, cache_control: str | None = None) -> None:
             if created == key:
-                raise StorageUnavailableError("the process died", url=self.url)
+                self._number, self._action = self.count, None  # from here on everything fails
             super().put_new(created, data, cache_control=cache_control)
 
     with contextlib.suppress(ReplaypackError), warnings.catch_warnings():
@@ -156,6 +160,27 @@ def compacts(archive: Archive, ledger: Ledger) -> None:
             raise item.error
 
 
+def half_compacted_together(archive: Archive, ledger: Ledger) -> None:
+    """Two that are small enough to have their bytes in the same frames."""
+    for name in ("one", "two"):
+        with archive.recorder(name, flush_interval=None) as recorder:
+            for number in range(2):
+                recorder.append(kind="tool", identity={"of": name, "n": number, "text": SHORT}, response=[name, number])
+                ledger.note(name, [name, number])
+    with_base(archive, Ledger())
+    archive.delete("base")
+    dies(archive, "recordings/one/00000003.json", lambda dying: compact(dying, ["one", "two"], level=3))
+    dies(archive, "recordings/two/00000003.json", lambda dying: compact(dying, ["one", "two"], level=3))
+    assert archive.open("one", fresh=True).manifest.storage.cause == "compact"
+
+
+def compacts_together(archive: Archive, ledger: Ledger) -> None:
+    done = compact(archive, ["one", "two"], level=3)
+    for item in done.recordings:
+        if item.error is not None:
+            raise item.error
+
+
 def half_purged(archive: Archive, ledger: Ledger) -> None:
     record(archive, ledger, "purged", ["p1" * 512, "p2" * 512])
     with_base(archive, ledger)
@@ -185,12 +210,15 @@ _source = ClockStorage()
 
 
 def half_copied(archive: Archive, ledger: Ledger) -> None:
-    """Of two recordings that share packs one is copied: some of its packs as they are, others packed anew."""
+    """Of two recordings that share packs one is copied: some of its packs as they are, others packed anew. The other
+    is signed."""
+    pytest.importorskip("cryptography", reason="signing needs replaypack[sign]")
     if not _source.under():
         other = archive_of(_source)
         record(other, Ledger(), "secret", [secrets.token_hex(3000)])
         record(other, Ledger(), "copied", ["c1", LARGE, "c3"], base="secret")
         record(other, Ledger(), "plain", ["d1", secrets.token_bytes(20_000)])
+        sign(other.open("plain"), load_private_key(new_key()[0]))
     with_base(archive, ledger)
     for name in ("copied", "plain"):
         dies(archive, f"recordings/{name}/00000001.json", lambda dying: copy(archive_of(_source), dying, name))  # noqa: B023
@@ -200,6 +228,9 @@ def copies(archive: Archive, ledger: Ledger) -> None:
     copy(archive_of(_source), archive, ["copied", "plain"], jobs=1)
     for name in ("copied", "plain"):
         ledger.names[name] = [record.response for record in archive_of(_source).open(name).records()]
+    signatures = [key for key in _source.under("recordings/plain/") if key.endswith(".dsse.json")]
+    assert signatures
+    ledger.objects.update((key, _source.get(key)) for key in signatures)
 
 
 WORKS = {
@@ -212,6 +243,7 @@ WORKS = {
     "rekey": Work(half_rekeyed, rekeys, rekeys),
     "rekey to another": Work(half_rekeyed_to, rekeys_to, rekeys_to),
     "compact": Work(half_compacted, compacts, compacts),
+    "compact together": Work(half_compacted_together, compacts_together, compacts_together),
     "copy": Work(half_copied, copies, copies),
     "purge": Work(half_purged, purges, purges),
     "verify": Work(several_revisions, verifies, verifies),

@@ -168,6 +168,20 @@ def test_a_payload_of_zeros(archive: Archive) -> None:
     assert archive.open("a").record(1).request == bytes(range(250)) * 24
 
 
+def test_a_copy_beside_it_that_keeps_the_records(archive: Archive) -> None:
+    """A recording of the same id under another name has the same keys and rows, and is not touched."""
+    with archive.recorder("a", **options()) as recorder:
+        tools(recorder)
+    copy(archive, archive, ["a"], to="b")
+    with pytest.raises(UsageError, match="other record"):
+        purge(archive, "b", [1], "why")
+    assert purge(archive, "b", [1], "why", keep_shared=True).rewritten == ["b"]
+    assert [record.seq for record in archive.open("a").records()] == [0, 1, 2]
+    with pytest.raises(PurgedError):
+        archive.open("b").record(1)
+    assert not list(archive.verify())
+
+
 def test_again_is_nothing(archive: Archive) -> None:
     fill(archive)
     purge(archive, "r", [3], "asked to")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from replaypack import Archive
-from replaypack.audit import salvage
+from replaypack._write.literals import Splitter
+from replaypack.audit import copy, salvage
 from replaypack.errors import ConflictError, UsageError
+from replaypack.format.recipe import Op
 from replaypack.storage import LocalStorage, MemoryStorage
 
 from .salvage_support import TINY, Everything, build, check, known, run, tree
@@ -151,6 +154,47 @@ def test_what_was_purged_or_withheld_stays_so(tmp_path: Path) -> None:
             one, other = before.open(name).manifest, after.open(name).manifest
             assert other.storage.tombstones == one.storage.tombstones
             assert other.storage.withheld == one.storage.withheld
+
+
+def test_responses_behind_withheld_requests(tmp_path: Path) -> None:
+    rng, history = random.Random(5), []
+    with Archive(tmp_path / "recorded") as archive, Archive(tmp_path / "source") as source:
+        with archive.recorder("r") as recorder:
+            for turn in range(12):
+                history.append({"turn": turn, "text": rng.randbytes(600).hex()})
+                recorder.append(kind="m", identity={"all": list(history)}, response={"all": list(history), "n": turn})
+        known = [record.response for record in archive.open("r").records()]
+        copy(archive, source, responses_only=True)
+    result = run(tmp_path / "source", tmp_path / "target")
+    assert result.whole
+    assert [item.exact for item in result.recordings] == [True]
+    with Archive(tmp_path / "target") as target:
+        assert [record.response for record in target.open("r").records()] == known
+        assert target.open("r").manifest.storage.literals < 1 << 20
+        assert not any(record.recipe("request") for record in target.open("r").records())
+
+
+def test_what_cannot_be_read_back_is_not_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the reason: here a writer of recipes that is wrong."""
+    source = Path(shutil.copytree(TINY.parent / "partial", tmp_path / "source"))
+    right = Splitter.recipe
+
+    def wrong(self: Splitter, pieces: Sequence[bytes]) -> Sequence[Op]:
+        ops = right(self, pieces)
+        return ops if len(b"".join(pieces)) < 100 else ops[:-1]
+
+    monkeypatch.setattr(Splitter, "recipe", wrong)
+    with Archive(tmp_path / "target") as target:
+        result = salvage(LocalStorage(source, fsync=False), target)
+        assert result.faults
+        assert not result.whole
+        bad = {fault.recording.partition("@")[0] for fault in result.faults}
+        for item in result.recordings:
+            assert item.exact == (item.name not in bad)
+            content = target.open(item.name).manifest.content
+            assert (content.state, content.derived_from) == (
+                ("incomplete", item.source) if item.name in bad else (content.state, content.derived_from)
+            )
 
 
 # No manifests
@@ -362,6 +406,45 @@ def test_it_can_be_run_again_and_goes_on(copied: Path, tmp_path: Path) -> None:
     assert tree(tmp_path / "target") == before
     with pytest.raises(UsageError, match="something else"):
         salvage(LocalStorage(TINY), Archive(tmp_path / "target"))
+
+
+@pytest.mark.parametrize("lost_at", ["before", "after"])
+def test_packs_of_an_earlier_run_that_are_collected_meanwhile(lost_at: str, tmp_path: Path) -> None:
+    archive = Archive(tmp_path / "source")
+    with archive.recorder("run", flush_interval=None) as recorder:
+        for number in range(12):
+            recorder.append(kind="tool", identity={"n": number}, response=f"r{number}" * 400)
+    revision = "recordings/run/00000001.json"
+
+    class Losing(MemoryStorage):
+        lost = 0
+
+        def lose(self) -> None:
+            packs = [info.key for info in self.list("packs/")]
+            self.lost += len(packs)
+            for key in packs:
+                self.delete(key)
+
+        def get_suffix(self, key: str, length: int) -> bytes:
+            data = super().get_suffix(key, length)
+            if lost_at == "before" and not self.lost:
+                self.lose()  # right after it was found
+            return data
+
+        def put_new(self, key: str, data: bytes, *, cache_control: str | None = None) -> None:
+            super().put_new(key, data)
+            if lost_at == "after" and key == revision:
+                self.lose()
+
+    target = Archive("", storage=MemoryStorage())
+    salvage(archive.storage, target)
+    storage = Losing()
+    for info in target.storage.list():
+        if not info.key.startswith("recordings/"):
+            storage.put(info.key, target.storage.get(info.key))
+    again = salvage(archive.storage, Archive("", storage=storage))
+    assert storage.lost
+    assert again.whole
 
 
 def test_another_result_is_not_written_over(copied: Path, tmp_path: Path) -> None:

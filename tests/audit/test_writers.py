@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 import replaypack
+from replaypack.audit import _batch, _rows
 from replaypack.format import merkle
 
 from .conftest import fill
@@ -21,7 +22,14 @@ def wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, replacem
         patch.setattr(target, replacement)
         with replaypack.Archive(tmp_path).recorder(NAME, flush_interval=None) as recorder:
             fill(recorder, 0, 150)
-    return codes(tmp_path)
+    found = faults(tmp_path)
+    for at_once in (1, 7):
+        # Records looked at one by one, or in other batches, have the same faults in the same order.
+        with monkeypatch.context() as patch:
+            patch.setattr(_batch, "AT_ONCE", at_once)
+            patch.setattr(_rows, "AT_ONCE", at_once)
+            assert faults(tmp_path) == found
+    return {fault.code for fault in found}
 
 
 def test_a_key_that_is_not_the_identitys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,8 +25,12 @@ def test_ls_over_http_shows_what_the_catalog_says(archive: str, static_server: S
     local = {row["name"]: row for row in run("ls", archive, "--json").json}
     done = run("catalog", str(static_server.root / "listed"), "--json").json
     assert done["recordings"] == len(local)
+    table = run("ls", url, "--long")
+    assert table.code == 0
+    assert table.out == run("ls", archive, "--long").out
     listed = run("ls", url, "--json")
     assert "as of 20" in listed.err
+    assert {*listed.json[0], "metadata"} == set(next(iter(local.values())))
     for row in listed.json:
         same = {key: value for key, value in local[row["name"]].items() if key in row}
         assert same == {key: value for key, value in row.items() if key in same}

@@ -55,7 +55,7 @@ def test_names_and_locators(url: str, tmp_path: Path) -> None:
     for arguments, message in (
         ((f"{url}#other", there, "nightly/1"), "no other names"),
         ((url, f"{there}#x@2"), "cannot name one"),
-        ((url, f"{there}#x"), "of one recording"),
+        ((url, f"{there}#x"), "SRC must name one"),
         ((url, there, "z*"), "matches"),
         ((url, there, "zzz"), "no recording"),
         ((str(tmp_path / "none"), there), "no archive"),

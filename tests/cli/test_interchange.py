@@ -78,8 +78,8 @@ def test_on_a_terminal_progress_is_shown(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["import", "{tmp}/none", "{tmp}/a#r"], 1, "is not there"),
-        (["import", "{tmp}", "{tmp}/a#r"], 1, "not a file"),
+        (["import", "{tmp}/none", "{tmp}/a#r"], 2, "is not there"),
+        (["import", "{tmp}", "{tmp}/a#r"], 2, "not a file"),
         (["import", "{tmp}/in.jsonl", "{tmp}/a"], 2, "not a locator"),
         (["import", "{tmp}/in.jsonl", "{tmp}/a#r@2"], 2, "leave out the @revision"),
         (["import", "{tmp}/in.jsonl", "{tmp}/a#r", "--format", "yaml"], 2, "'yaml' is not a format"),
@@ -117,4 +117,4 @@ def test_what_cannot_be_read_or_written_is_named(archive: str, tmp_path: Path, f
     assert run("export", empty, str(tmp_path / "loop"), "--format", format_, "--overwrite").code == 0
     for place in ("pipe", "directory", "nowhere"):
         failed = run("import", str(tmp_path / place), f"{archive}#new", "--format", format_, "--json")
-        assert (failed.code, failed.json["error"]["code"]) == (1, "import.malformed"), place
+        assert (failed.code, failed.json["error"]["code"]) == (2, "usage"), place

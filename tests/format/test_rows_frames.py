@@ -32,6 +32,7 @@ from replaypack.format.row import (
     encode_row,
     parse_row,
     parse_stored_row,
+    parse_whole_rows,
 )
 from replaypack.format.varint import uvarint
 
@@ -54,6 +55,31 @@ def test_inline_responses_stand_for_their_digest(item: tuple[Row, bytes]) -> Non
     assert parse_stored_row(data[:-32], response) == (row, data)
     with pytest.raises(FormatError):
         parse_stored_row(data[:-32], response + b"x")
+
+
+@given(
+    st.lists(
+        st.one_of(
+            rows().map(lambda row: (encode_row(row), None)),
+            rows().map(encode_row).flatmap(mutated).map(lambda data: (data, None)),
+            st.binary(max_size=50).flatmap(
+                lambda r: st.tuples(
+                    rows(response=r).map(lambda row: encode_row(row)[:-32]), st.sampled_from([r, r + b"x"])
+                )
+            ),
+        ),
+        max_size=4,
+    )
+)
+def test_several_rows_are_parsed_as_each_is(items: list[tuple[bytes, bytes | None]]) -> None:
+    stored, inlines = [item[0] for item in items], [item[1] for item in items]
+    try:
+        expected = [parse_stored_row(*item) for item in items]
+    except FormatError:
+        with pytest.raises(FormatError):
+            parse_whole_rows(stored, inlines)
+    else:
+        assert parse_whole_rows(stored, inlines) == ([row for row, _ in expected], [data for _, data in expected])
 
 
 @given(rows().map(encode_row).flatmap(mutated))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from replaypack.errors import FormatError
 from replaypack.format.digests import digest, short_digest
 from replaypack.format.frame import Compressor, decompress
-from replaypack.format.merkle import MerkleTree, edge_sizes, leaf_hash, merkle_root, node_hash
+from replaypack.format.merkle import MerkleTree, edge_sizes, leaf_hash, leaf_hashes, merkle_root, node_hash
 from replaypack.format.pack import FrameKind, Origin, PackBuilder, check_header, parse_pack, parse_trailer
 from replaypack.format.table import (
     KEYS,
@@ -197,6 +197,13 @@ def test_merkle(rows: list[bytes], at: int) -> None:
         assert node == by_the_book(leaves[done : done + size])
         done += size
     assert done == len(leaves)
+    # Several at a time, in two parts.
+    assert leaf_hashes(rows) == leaves
+    tree.add_all(leaves[at:])
+    assert (tree.edge, tree.count) == (again.edge, again.count)
+    whole = MerkleTree()
+    whole.add_all(leaves)
+    assert whole.edge == again.edge
 
 
 def test_leaves_and_nodes_are_told_apart() -> None:

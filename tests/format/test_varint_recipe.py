@@ -57,6 +57,19 @@ def test_uvarint_has_one_form(data: bytes) -> None:
     assert uvarint(value) == data[:end]
 
 
+@pytest.mark.parametrize("size", range(2, 7))
+def test_uvarints_of_each_size(size: int) -> None:
+    low = 1 << 7 * (size - 1)
+    for value in (low, low | 1, 2 * low - 1, 3 * low, 127 * low, 128 * low - 1):
+        assert len(uvarint(value)) == size
+        assert read_uvarint(b"x" + uvarint(value) + b"\x7f", 1) == (value, size + 1)
+        with pytest.raises(FormatError, match="cut off"):
+            read_uvarint(uvarint(value)[:-1], 0)
+    for value in (0, 1, low - 1):
+        with pytest.raises(FormatError, match="shortest"):
+            read_uvarint(bytes((value >> 7 * at & 127) | 128 for at in range(size - 1)) + b"\0", 0)
+
+
 @st.composite
 def streams(draw: Any) -> list[list[Op]]:
     """Recipes in a row, with runs of those before them."""

@@ -14,17 +14,22 @@ from typing import Any
 import msgspec
 
 from replaypack import Archive
-from replaypack.errors import ReplaypackError
+from replaypack.audit._state import State
+from replaypack.errors import ProofError, ReplaypackError
 from replaypack.format.catalog import parse_catalog
 from replaypack.format.digests import digest, short_digest
+from replaypack.format.dsse import PAYLOAD_TYPE, Envelope, pae, parse_envelope, parse_statement
 from replaypack.format.frame import Compressor, decompress
 from replaypack.format.journal import read_journal
 from replaypack.format.manifest import parse_manifest, read_root
+from replaypack.format.marks import encode_marks, parse_marks
 from replaypack.format.names import parse_locator
 from replaypack.format.pack import parse_pack, parse_toc
+from replaypack.format.proof import check_proof, parse_proof
 from replaypack.format.recipe import parse_ops, resolve
-from replaypack.format.record_frame import RecordFrame
+from replaypack.format.record_frame import RecordFrame, blank_records
 from replaypack.format.row import parse_row
+from replaypack.format.summary import parse_runs
 from replaypack.format.table import KEYS, TABLES, KeyPage, Root, parse_page
 from replaypack.format.versions import parse_document
 from replaypack.integrations.interchange import detect
@@ -114,6 +119,100 @@ def pages(data: bytes) -> None:
                         KeyPage(data, count, short_digest(data))
                 except ReplaypackError:
                     pass
+
+
+def proof(data: bytes) -> None:
+    """A proof against whatever digest its content section has, so that its path is walked."""
+    found = parse_proof(data)
+    try:
+        check_proof(data, found.content_digest)
+    except ProofError:
+        pass
+
+
+def proof_again(data: bytes) -> None:
+    """A proof that is canonical again, so that what is behind that check is reached."""
+    value = canonical(data)
+    if value is not None:
+        proof(value)
+
+
+def canonical(data: bytes) -> bytes | None:
+    from replaypack.canonical import canonical_json
+
+    try:
+        return canonical_json(json.loads(data))
+    except (ReplaypackError, ValueError, TypeError, RecursionError):
+        return None
+
+
+def envelope(data: bytes) -> None:
+    found = parse_envelope(data)
+    pae(found.payload_type, found.payload)
+    parse_statement(found)
+
+
+def statement(data: bytes) -> None:
+    """What is signed, in an envelope of its own."""
+    parse_statement(Envelope(data, PAYLOAD_TYPE, ()))
+
+
+def marks(data: bytes) -> None:
+    """Marks are written again as the next run of a collector would."""
+    found = parse_marks(data)
+    for written in (0.0, 1.7e9, 4e9):
+        since = found.resolved(written)
+        again = parse_marks(encode_marks(found.run + 1, since, found.new))
+        assert again.sound
+        assert again.since.keys() | again.new == since.keys()
+
+
+def summary(data: bytes) -> None:
+    told = sum(int.from_bytes(data[at + 16 : at + 20], "big") for at in range(0, len(data), 32))
+    for records in {1, 40, len(data), told}:
+        try:
+            parse_runs(data, records)
+        except ReplaypackError:
+            pass
+
+
+@functools.cache
+def _richest() -> bytes:
+    """The manifest with the most records."""
+    return max(_texts("manifest", "manifest"), key=lambda text: int(json.loads(text)["content"]["records"]))
+
+
+def tombstones(data: bytes) -> None:
+    """A manifest with these as its ``tombstones``, ``withheld`` and ``source``."""
+    try:
+        given = json.loads(data)
+        document = json.loads(_richest())
+        for name, value in zip(("tombstones", "withheld", "source", "summary"), given, strict=False):
+            document["storage"][name] = value
+    except (ValueError, TypeError, RecursionError):
+        return
+    content(json.dumps(document).encode())
+
+
+def state_file(data: bytes) -> None:
+    """What an interrupted `verify` left."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "state"
+        path.write_bytes(data)
+        state = State(path, "memory://a")
+        state.has_pack("0" * 64, 1)
+        state.done("x", "0" * 64, "full")
+        state.close(whole=False)
+
+
+def purged_frame(data: bytes) -> None:
+    """A record frame from which some records are taken out, as `purge` does."""
+    frame = RecordFrame(data)
+    if frame.count <= 200:
+        again = RecordFrame(b"".join(blank_records(frame, range(0, frame.count, 2), [(0, 1)])))
+        assert (again.count, again.inline_size) == (frame.count, frame.inline_size)
+        for number in range(0, frame.count, 2):
+            assert not again.entry(number).row
 
 
 def journal(data: bytes) -> None:
@@ -211,10 +310,44 @@ def _interchange() -> list[bytes]:
     return ["\n".join(map(json.dumps, lines)).encode(), json.dumps(chassis).encode(), json.dumps(karenina).encode()]
 
 
+def _sections() -> list[bytes]:
+    leaf = {"time": "2025-06-15T15:06:40Z", "reason": "r", "records": [[0, "0" * 64]]}
+    source = {"manifest": "0" * 64, "policy": "whole"}
+    values: list[Any] = [[[], ["identity", "request"], source, None], [[leaf], [], None, None]]
+    return [json.dumps(value).encode() for value in values]
+
+
+def _marks() -> list[bytes]:
+    keys = ["packs/ab/" + "ab" * 32 + ".rpk", "recordings/x/" + "0" * 64 + "." + "0" * 16 + ".dsse.json"]
+    return [encode_marks(3, {keys[0]: 1.7e9}, keys[1:]), encode_marks(1, {}, keys)] + [
+        encode_marks(1, {}, keys).replace(b'"since":{', b'"since":{"%s":["packs/ab/x"]' % time)
+        for time in (b"9999-12-31T23:59:59.999999Z", b"0001-01-01T00:00:00Z")
+    ]
+
+
+def _states() -> list[bytes]:
+    done = {
+        "kind": "recording", "recording": "x", "manifest": "0" * 64, "level": "full", "faults": [], "lost": [],
+        "untold": [], "bad_frames": [["0" * 64, 24]],
+    }  # fmt: skip
+    head = {"kind": "replaypack-verify", "version": 1, "archive": "memory://a"}
+    lines: list[Any] = [head, {"kind": "pack", "digest": "0" * 64, "size": 1}, done]
+    return ["".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines).encode()]
+
+
 #: Name to the decoder and what it accepts.
 DECODERS: dict[str, tuple[Callable[[bytes], object], Callable[[], list[bytes]]]] = {
     "manifest": (manifest, lambda: _texts("manifest", "manifest")),
     "content": (content, lambda: _texts("manifest", "manifest")),
+    "tombstones": (tombstones, _sections),
+    "proof": (proof, lambda: _texts("proofs", "proof")),
+    "proof_again": (proof_again, lambda: _texts("proofs", "proof")),
+    "envelope": (envelope, lambda: _texts("signatures", "envelope")[:1]),
+    "statement": (statement, lambda: [parse_envelope(_texts("signatures", "envelope")[0]).payload]),
+    "marks": (marks, _marks),
+    "summary": (summary, lambda: _hexed("summaries", "summary")),
+    "state_file": (state_file, _states),
+    "purged_frame": (purged_frame, lambda: _hexed("record_frames", "raw")),
     "marker": (lambda data: parse_document(data, where="marker"), lambda: _texts("manifest", "marker")),
     "frame": (decompress, lambda: _hexed("frames", "frame")),
     "pack": (parse_pack, lambda: _hexed("packs", "pack")),

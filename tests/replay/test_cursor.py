@@ -13,9 +13,11 @@ from replaypack import Archive, Record, Recording
 from replaypack.audit import purge
 from replaypack.canonical import key_digest
 from replaypack.errors import PurgedError
+from replaypack.format.row import STATUSES
 from replaypack.replay._cursor import Cursor
 from replaypack.storage._memory import MemoryStorage
 
+INTERRUPTED = STATUSES.index("interrupted")
 SCOPES = st.sampled_from([None, "a", "b"])
 CALLS = st.tuples(st.integers(1, 3), SCOPES)
 ASKED = st.tuples(st.integers(1, 3), SCOPES, st.booleans())
@@ -36,7 +38,7 @@ def opened(records: list[tuple[tuple[int, str | None], bool]], purged: list[int]
 @settings(max_examples=60, deadline=None)
 @given(records=st.lists(st.tuples(CALLS, st.booleans()), max_size=20), asked=st.lists(ASKED, max_size=40))
 def test_the_cursor_keeps_its_rules(records: Any, asked: list[tuple[int, str | None, bool]]) -> None:
-    cursor = Cursor(opened(records), answers=lambda record: record.status != "interrupted")
+    cursor = Cursor(opened(records), answers=lambda row: row.status != INTERRUPTED)
     places: dict[tuple[int, str | None], list[int]] = defaultdict(list)
     left: dict[tuple[int, str | None], list[int]] = defaultdict(list)
     for seq, (place, answers) in enumerate(records):
@@ -80,7 +82,7 @@ def test_the_turns_of_purged_records_are_told(
     left: dict[tuple[int, str | None], list[int]] = defaultdict(list)
     for seq, (place, _) in enumerate(records):
         left[place].append(seq)
-    cursor = Cursor(recording, answers=lambda record: True)
+    cursor = Cursor(recording, answers=lambda row: True)
     # In recorded order, with a few calls of another.
     in_order = [place for place, _ in records]
     for call, scope in [*in_order[:wrong], *asked[:wrong], *in_order[wrong:], *asked]:
@@ -103,7 +105,7 @@ def test_what_was_purged_meanwhile_is_told() -> None:
         for number in range(20):
             recorder.append(kind="tool", identity=number % 10, response=[number])
     recording = archive.open("r")
-    cursor = Cursor(recording, answers=lambda record: True)
+    cursor = Cursor(recording, answers=lambda row: True)
     for number in range(9):
         assert cursor.take(key_digest("tool", number)).response == [number]  # type: ignore[union-attr]
     purge(archive, "r", [12], "asked to")
@@ -126,7 +128,7 @@ def test_what_was_appended_meanwhile_never_answers() -> None:
         recorder.append(kind="tool", identity=0, response=0)
         recorder.flush()
         recording = archive.open("r")
-        cursor = Cursor(recording, answers=lambda record: True)
+        cursor = Cursor(recording, answers=lambda row: True)
         for call in (0, 0, 1):
             recorder.append(kind="tool", identity=call, response=[call])
         recorder.flush()
@@ -141,7 +143,7 @@ def test_what_was_appended_meanwhile_never_answers() -> None:
 def test_the_front_does_not_give_away_what_another_thread_is_reading() -> None:
     recording = opened([((call, None), True) for call in (0, 1, 0, 0, 0)])
     first, second, unknown = (key_digest("tool", call) for call in (0, 1, 2))
-    cursor = Cursor(recording, answers=lambda record: True)
+    cursor = Cursor(recording, answers=lambda row: True)
     assert cursor.take(first).seq == 0  # type: ignore[union-attr]
     assert cursor.take(unknown) is None
 

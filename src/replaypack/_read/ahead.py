@@ -6,6 +6,7 @@ stands behind its row is computed only where it is asked for. The frame was chec
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import Any
 
 from replaypack.errors import FormatError
@@ -27,7 +28,7 @@ class Ahead:
     It is empty where they have to be looked at one by one, and where there are none. Purged records are not asked for.
     """
 
-    __slots__ = ("_frame", "_inlines", "_number", "_responses", "first", "index", "keys", "rows")
+    __slots__ = ("_responses", "first", "found", "index", "keys", "rows")
 
     def __init__(
         self,
@@ -42,26 +43,23 @@ class Ahead:
         self.first = first
         #: Where a response stands behind its row, the digest of it is not there: zeros are.
         self.rows: list[Row] = []
+        self.found: list[Found] = []
         #: Their keys, where they are not those of the rows.
         self.keys: list[bytes] | None = None
         if frame is None or number >= frame.count or not count:
             return
-        self._frame, self._number = frame, number
-        stored, self._inlines = frame.stored_rows(number, number + count)
+        stored, inlines = frame.stored_rows(number, number + count)
         if not all(stored):
             return  # purged, and nothing says so
         try:
-            rows = parse_stored_rows(stored, self._inlines, where=frame.where)
+            rows = parse_stored_rows(stored, inlines, where=frame.where)
         except FormatError:
             return  # looked at one by one, it is told which
         if [row.seq for row in rows] == list(range(first, first + len(rows))):
             self.rows = rows
+            self.found = list(map(Found, rows, repeat(b""), inlines, repeat(frame), range(number, frame.count)))
             structured = {row.response_encoding for row in rows} == {ENCODING_STRUCTURED}
-            self._responses = decode_small(self._inlines) if structured else []
-
-    def found(self, at: int) -> Found:
-        """Record ``at`` of these."""
-        return Found(self.rows[at], b"", self._inlines[at], self._frame, self._number + at)
+            self._responses = decode_small(inlines) if structured else []
 
     def take(self, at: int) -> Any:
         """Its response, or `UNREAD`. It is given once, for whoever gets it may change it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import stat
@@ -123,9 +124,12 @@ class JournalFile:
         self._fd = -1
 
     def _failed(self, verb: str, error: OSError) -> JournalError:
-        hint = (
-            "free some space" if error.errno in (28, 122) else "set XDG_STATE_HOME to a directory that can be written"
-        )
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            hint = "free some space"
+        elif state_directory() in self.path.parents:
+            hint = "set XDG_STATE_HOME to a directory that can be written"
+        else:
+            hint = "the journal of a local archive lies in the archive, which must be in a place that can be written"
         return JournalError(f"cannot {verb} the journal {self.path}: {error.strerror}", hint=hint)
 
 

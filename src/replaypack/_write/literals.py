@@ -91,6 +91,11 @@ class LiteralStream:
             self._pending = bytearray()
             self.start = self.end
 
+    def blank(self, start: int) -> None:
+        """Make zeros of what lies at ``start`` and behind in the frame that is being filled."""
+        kept = max(0, start - self.start)
+        self._pending[kept:] = bytes(len(self._pending[kept:]))
+
     def take_fresh(self) -> bytes:
         """What was added since the last call: what a journal entry carries."""
         fresh = self._fresh
@@ -145,6 +150,11 @@ class Splitter:
         """From here on recipes are in another record frame: they refer to none before."""
         self.horizon = self.written
         self.frame_ranges = 0
+
+    def empty(self) -> Sequence[Op]:
+        """The recipe of a blob that is withheld: it has none, and is counted as one."""
+        self.written += 1
+        return ()
 
     def recipe(self, pieces: Sequence[bytes]) -> Sequence[Op]:
         """Return the recipe of the blob whose bytes are ``pieces``; new bytes go to the stream."""

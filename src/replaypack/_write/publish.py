@@ -58,10 +58,12 @@ from .reuse import Reused, read_marks
 from .segment import SegmentBuilder, pack_ref
 
 __all__ = [
+    "UPLOADED_LONG_AGO",
     "ClaimMode",
     "Progress",
     "Publisher",
     "commit_behind",
+    "create_revision",
     "new_id",
     "now_rfc3339",
     "point_behind",
@@ -81,7 +83,7 @@ SUMMARISED = 2000
 KEEP = 1 << 20
 _NO_CACHE = "no-cache"
 #: A pack that was uploaded this long ago (seconds) and stands in no manifest is looked for before it does.
-_UPLOADED_LONG_AGO = 3600
+UPLOADED_LONG_AGO = 3600
 #: Inline pack references take about 80 bytes of the manifest each.
 _MAX_INLINE_PACKS = 512
 
@@ -235,11 +237,17 @@ class Publisher:
 
         Raises `ObjectMissingError`.
         """
-        old = time.time() - _UPLOADED_LONG_AGO
+        old = time.time() - UPLOADED_LONG_AGO
         self.reused.ensure(PackRef(name, size) for name, (size, when, _) in self.loose.items() if when < old)
 
     def named(self) -> None:
-        """After a manifest named them: look again for packs that were reused, and upload again what is gone.
+        """After a manifest named them: `look_again`, and forget them. Raises `ObjectMissingError`."""
+        self.look_again()
+        self.reused.clear()
+        self.loose.clear()
+
+    def look_again(self) -> None:
+        """Look again for packs that were reused, and upload again what is gone.
 
         Raises `ObjectMissingError` where that cannot be done.
         """
@@ -249,8 +257,6 @@ class Publisher:
             raise
         except StorageError:
             pass  # they were there a moment ago, and what names them is written
-        self.reused.clear()
-        self.loose.clear()
 
     # Segments
 
@@ -479,6 +485,16 @@ class Publisher:
     def _sibling(self) -> str:
         return sibling_name(self.name, self.writer.hex())
 
+    def commit_revision(self, manifest: Manifest) -> None:
+        """Create a revision that takes no claim: the steps of `commit`, in their order.
+
+        Raises as `create_revision` does, and `ObjectMissingError` where packs that it names are gone.
+        """
+        self.ensure()
+        create_revision(self.storage, self.name, manifest)
+        self.named()
+        point_behind(self.storage, self.name, manifest)
+
     def commit(self, cause: Cause, state: State, progress: Progress, error: dict[str, Any] | None) -> Manifest:
         """Create the revision behind the claimed one: the commit point.
 
@@ -577,16 +593,66 @@ def commit_behind(storage: Storage, name: str, manifest: Manifest) -> None:
         raise gone from None
 
 
-def point_behind(storage: Storage, name: str, manifest: Manifest) -> None:
+def create_revision(storage: Storage, name: str, manifest: Manifest) -> None:
+    """Create a revision without a claim, the first of its name or one more (`commit_behind`).
+
+    Raises `ConflictError` where another writer was faster or the recording is gone, and `StorageError`.
+    """
+    number = manifest.storage.revision
+    try:
+        if manifest.storage.previous is None:
+            storage.put_new(revision_key(name, number), manifest.raw)
+        else:
+            commit_behind(storage, name, manifest)
+    except ObjectExistsError:
+        raise ConflictError(
+            f"another writer committed revision {number} of {storage.url}#{name} first; nothing was changed",
+            hint="run it again",
+        ) from None
+
+
+def point_behind(storage: Storage, name: str, manifest: Manifest) -> bool:
     """`write_latest` behind `commit_behind`: the hint does not stay where the recording is deleted meanwhile."""
     if not write_latest(storage, name, manifest):
-        return
+        return False
     with suppress(StorageError):
         try:
             storage.get(revision_key(name, manifest.storage.revision))
         except ObjectMissingError:
             if storage.get(latest_key(name)) == manifest.raw:
-                storage.delete(latest_key(name))
+                _point_on(storage, name, manifest.revision)
+    return True
+
+
+def _point_on(storage: Storage, name: str, revision: int) -> None:
+    """Let the hint be of the revision behind ``revision`` that was made of it, or remove it."""
+    try:
+        storage.put(latest_key(name), storage.get(revision_key(name, revision + 1)), cache_control=_NO_CACHE)
+    except ObjectMissingError:
+        storage.delete(latest_key(name))
+
+
+def heal_latest(storage: Storage, name: str, newest: Manifest) -> bool:
+    """Write ``latest.json`` where it is missing, damaged, or no copy of the ``newest`` revision; return whether it was.
+
+    A writer that is killed behind its commit leaves it like that. That of a newer revision is left alone, and so is
+    what belongs to a recorder.
+    """
+    if newest.storage.cause in ("claim", "checkpoint"):
+        return False
+    key = latest_key(name)
+    try:
+        latest = parse_manifest(storage.get(key), where=key)
+    except ObjectMissingError:
+        latest = None
+    except FormatError as error:
+        if error.reason != "corrupted":
+            return False
+        latest = None
+    if latest is not None and (latest.digest == newest.digest or latest.storage.revision > newest.storage.revision):
+        return False
+    point_behind(storage, name, newest)
+    return True
 
 
 def write_latest(storage: Storage, name: str, manifest: Manifest) -> bool:

@@ -99,6 +99,12 @@ class LiteralFrame:
         frame.raw, frame.items, frame.digest, frame.placed = raw, items, digest, (pack, at)
         return frame
 
+    def blank(self, start: int) -> None:
+        """Make zeros of what lies at ``start`` and behind. The frame is neither compressed nor placed."""
+        kept = max(0, start - self.first)
+        self.frame = self.frame[:kept] + bytes(self.raw - kept)
+        self.digest = short_digest(self.frame)
+
 
 class PackSink:
     """Writes pages, going on in further packs where one is full; keeps the list of packs it made."""

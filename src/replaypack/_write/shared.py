@@ -3,10 +3,12 @@
 Recordings that are written in one run share their literal frames. Each lists in its tables the frames that it uses, at
 the same offsets; what it does not use are gaps for it. Frames with bytes of one recording alone go into its own packs;
 those with bytes of several into packs that name no recording: whoever copies one of them must not copy the others.
+A recording that is not written after all leaves no bytes in frames of others: whoever purges it would not find them.
 """
 
 from __future__ import annotations
 
+import secrets
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
@@ -14,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from blake3 import blake3
 
 from replaypack.format.frame import Compressor
+from replaypack.format.manifest import PackRef
 from replaypack.format.recipe import Op, Range, Recipe, cut
 from replaypack.format.table import INLINE_SPACE
 
@@ -27,6 +30,9 @@ __all__ = ["GROUP", "LITERAL_FRAME", "SharedLiterals", "User"]
 LITERAL_FRAME = (4 << 20) - 1
 #: Recordings that have less are gathered until a frame of them has this much.
 GROUP = 1 << 20
+#: Random bytes that give each pack of shared frames a name that no pack had before: what is marked for collection, or
+#: was deleted, is never written again.
+_SALT = 16
 #: Fewer bytes are not taken from another recording: what is purged there should concern it only for something.
 _MIN_SHARED = 96
 #: Pieces that are found by their content, the last ones used.
@@ -111,8 +117,10 @@ class _WideSplitter(Splitter):
 class User:
     """One recording that is written: its segment, and the literal frames that it uses, by number."""
 
-    def __init__(self, builder: SegmentBuilder) -> None:
+    def __init__(self, builder: SegmentBuilder, start: int) -> None:
         self.builder = builder
+        #: Where its literals begin.
+        self.start = start
         self.used: set[int] = set()
         self.own: set[int] = set()
 
@@ -130,6 +138,8 @@ class SharedLiterals:
         #: Frames that belong to several recordings, and who waits for the one that is being filled.
         self._common = SegmentBuilder(0, 0)
         self._sharers: list[User] = []
+        #: Frames of recordings that wait, in packs of theirs: what uses these waits, too.
+        self._unsettled: set[int] = set()
 
     @property
     def size(self) -> int:
@@ -140,6 +150,11 @@ class SharedLiterals:
     def open_size(self) -> int:
         """Raw bytes of the frame that is being filled."""
         return self._stream.end - self._stream.start
+
+    def begin(self, builder: SegmentBuilder) -> User:
+        """Begin a recording, with ``builder`` for its segment."""
+        self.splitter.begin_recording()
+        return User(builder, self._stream.end)
 
     def _numbers(self, ranges: Iterable[Range]) -> set[int]:
         """The frames that ranges lie in; the one that is being filled has the number after the last."""
@@ -193,31 +208,54 @@ class SharedLiterals:
         self._stream.cut()
         self._take_closed(user, upload_large)
 
-    def give_up(self, user: User, upload_large: UploadLarge) -> None:
-        """``user`` is not written after all: nobody takes bytes from its frames, and none are added to them."""
+    def forget(self) -> None:
+        """What was written so far is not to be used by recordings that follow."""
         self.splitter.forget()
+
+    def give_up(self, user: User, upload_large: UploadLarge) -> None:
+        """``user``, the last to write, is not written after all: its bytes in frames of others become zeros."""
+        self.forget()
+        self._take_closed(user, upload_large)
+        self._stream.blank(user.start)
+        for number, frame in enumerate(self._frames):
+            if number not in user.own and frame.placed is None and frame.first + frame.items > user.start:
+                frame.blank(user.start)
         self.cut(user, upload_large)
 
     def wait(self, user: User) -> None:
         """Note that ``user`` waits for frames of several recordings."""
+        self._unsettled |= user.own
         if len(self._frames) in user.used:
             self._sharers.append(user)
 
     def ready(self, user: User) -> bool:
-        """Whether all that ``user`` uses of others is in packs."""
-        return all(
+        """Whether all that ``user`` uses of others is in packs, of recordings that do not wait."""
+        return user.used.isdisjoint(self._unsettled) and all(
             number < len(self._frames) and self._frames[number].placed is not None for number in user.used - user.own
         )
 
     def place(self, upload: Upload, upload_large: UploadLarge) -> None:
-        """Put the frames of several recordings in a pack."""
+        """Put the frames of several recordings in a pack. The frame that was being filled is closed by then."""
+        self._unsettled.clear()
+        if not self._common.size:
+            return
+        self._stream.add(secrets.token_bytes(_SALT))
+        self.cut(None, upload_large)
         self._common.compress(self._compressor, self._run)
         self._common.spill(None, upload, upload_large, self._compressor)
         self._common = SegmentBuilder(0, 0)
 
-    def refer(self, user: User) -> int:
-        """Let the segment of ``user`` name the frames of others that it uses; return where its literals end."""
+    def refer(self, user: User) -> tuple[int, list[PackRef]]:
+        """Let the segment of ``user`` name the frames of others that it uses.
+
+        Return where its literals end, and the packs that those frames lie in.
+        """
+        packs: dict[str, PackRef] = {}
         for number in sorted(user.used - user.own):
-            user.builder.refer(self._frames[number])
+            frame = self._frames[number]
+            assert frame.placed is not None
+            user.builder.refer(frame)
+            packs[frame.placed[0].digest] = frame.placed[0]
         last = max(user.used | user.own, default=None)
-        return 0 if last is None else self._frames[last].first + self._frames[last].items
+        end = 0 if last is None else self._frames[last].first + self._frames[last].items
+        return end, list(packs.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,21 +16,23 @@ from replaypack._read.sequence import in_order
 from replaypack._write.literals import SPLIT
 from replaypack._write.merge import finish
 from replaypack._write.publish import Progress as State
-from replaypack._write.publish import Publisher, commit_behind, new_id, point_behind
+from replaypack._write.publish import Publisher, commit_behind, new_id, now_rfc3339, point_behind
 from replaypack._write.segment import PACK_TARGET, SegmentBuilder
-from replaypack._write.shared import SharedLiterals, User
+from replaypack._write.shared import SharedLiterals
 from replaypack.errors import (
     ConflictError,
     FormatError,
     ObjectExistsError,
+    ObjectMissingError,
     ReplaypackError,
 )
 from replaypack.format.frame import Compressor
 from replaypack.format.manifest import Manifest, PackRef, encode_manifest
 from replaypack.format.merkle import MerkleTree, leaf_hash
+from replaypack.format.names import revision_key
 from replaypack.format.recipe import Op, encode_ops
 from replaypack.format.record_frame import MAX_FRAME_RECORDS, Entry, RecordFrame, encode_frame
-from replaypack.format.table import INLINE_SPACE, KEYS, TableShape
+from replaypack.format.table import BLOBS, INLINE_SPACE, KEYS, TableShape
 from replaypack.recording import Recording
 from replaypack.storage import Storage
 from replaypack.values import decode_payload, payload_pieces
@@ -84,7 +87,13 @@ class Job:
         self.publisher.tombstones = newest.storage.tombstones
         self.builder = SegmentBuilder(0, 0)
         self.builder.more = self._entries
-        self.user = User(self.builder)
+        self.user = tools.shared.begin(self.builder)
+        #: Whether the revision that it is made of is to go: it was of a group of which not all were committed.
+        self.mends = False
+        self._made: Manifest | None = None
+        self._committed = False
+        #: Packs of the revision that is made.
+        self.made_packs: list[PackRef] = []
         self._tree = MerkleTree()
         self._inlines = 0
         self._frame: list[Entry] = []
@@ -93,7 +102,6 @@ class Job:
     def write(self) -> None:
         """Write all but the tables. Raises `FormatError` and `StorageError` where the source cannot be read."""
         splitter = self._tools.shared.splitter
-        splitter.begin_recording()
         records = len(self._source)
         for found, leaf in _walk(self._source):
             if not self._frame:
@@ -117,6 +125,8 @@ class Job:
         self._close_frame()
         if self._tree.root.hex() != self.newest.content.merkle_root:
             raise FormatError("the rows do not have the Merkle root of the content", where=self._source.locator)
+        for shape in (KEYS, BLOBS):  # what is damaged is to be found now, while it concerns no other recording
+            deque(self._entries(shape), maxlen=0)
         self._source.close()  # nothing of it is held while it waits
 
     def _add(self, found: Found) -> None:
@@ -125,9 +135,11 @@ class Job:
         row, inline = frame.stored(found.number)
         recipes = b""
         for role in _roles(found):
-            ops: Sequence[Op] = ()  # of what is withheld nothing is known but its digest
-            if not is_withheld(self._source.index, found.row, role):
-                ops = self._tools.shared.recipe(self._pieces(found, role), self.user, self.publisher.upload_large)
+            shared = self._tools.shared
+            if is_withheld(self._source.index, found.row, role):
+                ops: Sequence[Op] = shared.splitter.empty()
+            else:
+                ops = shared.recipe(self._pieces(found, role), self.user, self.publisher.upload_large)
             recipes += encode_ops(ops)
             self._parts += len(ops)
         self._frame.append(Entry(row, recipes, inline))
@@ -176,13 +188,13 @@ class Job:
 
         return heapq.merge(*map(entries, index.segments))
 
-    def commit(self) -> tuple[Manifest, list[PackRef]]:
-        """Write the tables, read everything back, create the revision: from here on it can be seen.
-
-        Raises `ConflictError`, `FormatError`, `StorageError`.
-        """
+    def prepare(self) -> None:
+        """Write the tables, and read everything back. Raises `FormatError`, `StorageError`."""
         publisher, content = self.publisher, self.newest.content
-        literals = self._tools.shared.refer(self.user)
+        literals, packs = self._tools.shared.refer(self.user)
+        for pack in packs:
+            # Without their bytes: a pack that somebody deleted is not to come back.
+            publisher.reused.add(pack)
         self.builder.compress(self._tools.compressor, self._tools.threads.map)
         publisher.lives.append(
             finish(
@@ -205,20 +217,67 @@ class Job:
             raise FormatError("the content would change", where=self._source.locator)
         with Recording(self._tools.storage, self.name, manifest) as written:
             self._check(written)
-            packs = written.index.packs
+            self.made_packs = written.index.packs
         self.written = publisher.uploaded
-        number = manifest.storage.revision
-        publisher.ensure()
+        self._made = manifest
+
+    @property
+    def made(self) -> Manifest:
+        """The manifest that `prepare` made."""
+        assert self._made is not None
+        return self._made
+
+    def commit(self) -> None:
+        """Create the revision: from here on it can be seen. Raises `ConflictError`, `StorageError`."""
+        self.publisher.ensure()
+        self._committed = True
         try:
-            commit_behind(self._tools.storage, self.name, manifest)
+            commit_behind(self._tools.storage, self.name, self.made)
         except ObjectExistsError:
-            raise ConflictError(
-                f"another writer committed revision {number} of {self.name!r} first; it is as that writer left it",
-                hint="run it again",
-            ) from None
-        publisher.named()
-        point_behind(self._tools.storage, self.name, manifest)
-        return manifest, packs
+            self._committed = False
+            raise self.conflict() from None
+
+    def conflict(self) -> ConflictError:
+        """The error for a recording that has another newest revision than the one that was read."""
+        return ConflictError(
+            f"another writer committed revision {self.newest.storage.revision + 1} of {self.name!r} first; "
+            "it is as that writer left it",
+            hint="run it again",
+        )
+
+    def undo(self) -> bool:
+        """Let the revision before be the newest again, under another number, and remove what `commit` created.
+
+        Returns whether nothing is left of it, nor of what others may have made of it. Raises `StorageError`.
+        """
+        if not self._committed:
+            return True
+        storage, made = self._tools.storage, self.made
+        key = revision_key(self.name, made.storage.revision)
+        try:
+            if storage.get(key) != made.raw:
+                return False
+        except ObjectMissingError:
+            return False
+        section = msgspec.structs.replace(
+            self.newest.storage,
+            revision=made.storage.revision + 1,
+            checkpoint=0,
+            cause="compact",
+            claim=None,
+            writer=made.storage.writer,
+            created=now_rfc3339(),
+            previous=made.digest,
+        )
+        manifest = encode_manifest(self.newest.content, section)
+        try:
+            commit_behind(storage, self.name, manifest)
+        except (ObjectExistsError, ConflictError):
+            return False  # somebody went on from it
+        if not point_behind(storage, self.name, manifest):
+            return False  # readers that begin at the hint need each number behind it
+        storage.delete(key)
+        return True
 
     def _check(self, written: Recording) -> None:
         """Read everything back. Raises `FormatError`, `StorageError`."""

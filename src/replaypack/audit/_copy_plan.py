@@ -119,6 +119,11 @@ class Planner:
                 if older.content.state != "open":
                     number = older.storage.revision
                     return older, f"it is being recorded; copied is revision {number}, the last that is finished"
+        if revision is not None:
+            raise UsageError(
+                f"revision {revision} of {self._source.url}#{name} says that recording began: it is not finished",
+                hint="`replaypack log` lists the revisions; one is copied that is sealed or incomplete",
+            )
         if self._refuse_open:
             raise UsageError(
                 f"{self._source.url}#{name} is still being recorded",
@@ -134,24 +139,33 @@ class Planner:
 
     def _compare(self, name: str, to: str, manifest: Manifest, newest: Manifest) -> Literal["copy", "there"]:
         """What to do where the destination has a recording of that name."""
-        withheld = withheld_by(manifest.storage, self._policy)
         there = newest.storage
-        if newest.content_digest == manifest.content_digest:
-            purged, purged_there = _purged(manifest.storage), _purged(there)
-            if not purged_there <= purged and self._if_exists != "replace":
-                raise RecordingExistsError(
-                    f"{self._target.url}#{to} has records that were purged there, and not in {self._source.url}",
-                    hint="purge them in the source too; --if-exists replace brings them back",
-                )
-            if purged == purged_there and set(there.withheld) <= set(withheld):
-                return "there"
+        purged, purged_there = _purged(manifest.storage), _purged(there)
+        withheld, withheld_there = set(withheld_by(manifest.storage, self._policy)), set(there.withheld)
+        same = newest.content_digest == manifest.content_digest
+        if same and purged == purged_there and withheld_there <= withheld:
+            return "there"
+        if self._if_exists == "replace":
             return "copy"
-        if self._if_exists == "replace" or self._continues(name, manifest, newest):
-            return "copy"
-        raise RecordingExistsError(
-            f"{self._target.url}#{to} is another recording, or went on by itself",
-            hint="copy to another name (DST#name), or give it a new revision with --if-exists replace",
-        )
+        where = f"{self._target.url}#{to}"
+        if not same and not self._continues(name, manifest, newest):
+            raise RecordingExistsError(
+                f"{where} is another recording, or went on by itself",
+                hint="copy to another name (DST#name), or give it a new revision with --if-exists replace",
+            )
+        # What was purged or is there whole is so in what the recording has become, too.
+        if not purged_there <= purged:
+            raise RecordingExistsError(
+                f"{where} has records that were purged there, and not in {self._source.url}",
+                hint="purge them in the source too; --if-exists replace brings them back",
+            )
+        if not withheld <= withheld_there:
+            raise RecordingExistsError(
+                f"{where} has requests that the copy would lack",
+                hint="copy all of it, or responses only to another name (DST#name); "
+                "--if-exists replace adds a revision that lacks them",
+            )
+        return "copy"
 
     def _continues(self, name: str, manifest: Manifest, newest: Manifest) -> bool:
         """Whether the destination has an older state of this very recording."""
@@ -171,5 +185,6 @@ def withheld_by(storage: StorageSection, policy: str) -> list[str]:
     return sorted({*storage.withheld, *(_WITHHELD if policy == RESPONSES_ONLY else ())})
 
 
-def _purged(storage: StorageSection) -> set[int]:
-    return {seq for tombstone in storage.tombstones for seq, _ in tombstone.records}
+def _purged(storage: StorageSection) -> set[tuple[int, str]]:
+    """The purged records: sequence number and leaf, which say which record it was."""
+    return {record for tombstone in storage.tombstones for record in tombstone.records}

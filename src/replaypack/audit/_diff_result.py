@@ -116,7 +116,10 @@ class Diff:
             if entry.repeated:
                 yield f"    and {counted(entry.repeated, 'difference')} that earlier records show"
         if self.truncated:
-            yield f"({counted(len(self.entries), 'record')} looked into; there are more that differ)"
+            if self.entries:
+                yield f"({counted(len(self.entries), 'record')} looked into; there are more that differ)"
+            else:
+                yield "(counted only: no record was looked into)"
         if self.repeats:
             yield f"{counted(self.repeats, 'changed record')} with nothing but differences of earlier ones"
         yield self.summary()

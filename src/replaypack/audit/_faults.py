@@ -17,6 +17,8 @@ _RESTORE = "restore the object from a copy of the archive"
 _SALVAGE = "restore the pack from a copy of the archive; what other packs hold can still be read"
 _REWRITE = "the writer made this, not the disk: keep the archive and report a bug"
 
+_POINT = "`replaypack compact URL NAME` and `replaypack gc URL --apply` write it again; until then open with fresh=True"
+
 #: Every code that a fault can have, with what to do about it. Codes are only ever added.
 FAULTS: dict[str, str] = {
     "manifest.corrupted": _RESTORE,
@@ -27,9 +29,9 @@ FAULTS: dict[str, str] = {
     "manifest.missing": _RESTORE,
     "digest.unexpected": "it is another recording, or another revision; `replaypack log` lists their digests",
     "revision.chain": "compare with the digests that you have noted or signed; a revision was exchanged",
-    "latest.missing": "any writer's next commit writes it again; readers find the revision with fresh=True",
-    "latest.stale": "any writer's next commit writes it again; readers find the revision with fresh=True",
-    "latest.corrupted": "any writer's next commit writes it again; open the recording as NAME@REVISION until then",
+    "latest.missing": _POINT,
+    "latest.stale": _POINT,
+    "latest.corrupted": "`replaypack compact URL NAME` writes it again; open the recording as NAME@REVISION until then",
     "signature.missing": _RESTORE,
     "signature.unreadable": "remove it, or restore it from a copy of the archive; who signed can sign again",
     "signature.misplaced": "the object was renamed or copied over another: " + _RESTORE,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Literal, NamedTuple, TypeVar
 
 from replaypack._read.manifests import is_checkpoint_of
 from replaypack._read.references import packs_of
-from replaypack.errors import ConflictError, FormatError, ObjectMissingError
+from replaypack.errors import ConflictError, FormatError, ObjectMissingError, ObjectTooShortError
 from replaypack.format.manifest import Manifest, PackRef, parse_manifest
 from replaypack.format.names import is_name, open_key, pack_key_of, revision_key
 from replaypack.format.pack import TRAILER_SIZE, Toc, parse_toc, parse_trailer
@@ -180,6 +181,20 @@ def toc_of(storage: Storage, pack: PackRef) -> Toc:
     else:
         body = storage.get_range(key, end - length, length)
     return parse_toc(body, raw, digest, pack.size, where=key)
+
+
+def common_packs(storage: Storage, manifest: Manifest) -> set[str]:
+    """The packs of a recording that name none: their bytes may be those of several. What cannot be read is left out.
+
+    Raises `StorageError`.
+    """
+    found = set()
+    with suppress(FormatError, ObjectMissingError):
+        for pack, size in packs_of(manifest, storage).items():
+            with suppress(FormatError, ObjectMissingError, ObjectTooShortError):
+                if size is not None and not toc_of(storage, PackRef(pack, size)).origins:
+                    found.add(pack)
+    return found
 
 
 def _each(work: Callable[[_T], _R], items: Sequence[_T]) -> Iterator[_R]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 
 from replaypack._read.index import Index, check_proportion
+from replaypack.errors import FormatError
 from replaypack.format.base64 import encode_base64
-from replaypack.format.recipe import UNPADDED, URLSAFE, Range
+from replaypack.format.recipe import UNPADDED, URLSAFE, Range, output_length
 
 __all__ = ["LiteralReader"]
 
@@ -62,6 +63,22 @@ class LiteralReader:
             else:
                 found.append(memoryview(raw)[offset - first : stop - first])
         self._last, self._other = (first, end, raw), other
+        return found
+
+    def blobs(self, recipes: Iterable[Sequence[Range]], sizes: Iterable[int]) -> list[bytes]:
+        """What each of several recipes makes: so many bytes, which are few. Raises as `parts` does."""
+        found: list[bytes] = []
+        first, end, raw = self._last
+        for ranges, size in zip(recipes, sizes, strict=True):
+            if len(ranges) == 1:
+                offset, length, flags = ranges[0]
+                if length == size and first <= offset and offset + length <= end and not flags:
+                    found.append(raw[offset - first : offset - first + length])
+                    continue
+            if sum(map(output_length, ranges)) != size:
+                raise FormatError(f"a recipe makes other than {size} bytes", where="literals")
+            found.append(b"".join(self.parts(ranges)))
+            first, end, raw = self._last
         return found
 
     def _frame(self, offset: int, ranges: Sequence[Range], number: int) -> tuple[int, int, bytes]:

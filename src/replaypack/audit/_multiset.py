@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from blake3 import blake3
 
@@ -31,31 +31,32 @@ class MultisetSum:
         self.held: list[bytes] | None = []
         self.sums = [0] * _BUCKETS
         self.count = 0
+        self._hasher = blake3(key=self.key)
 
     def place(self, entry: bytes) -> tuple[int, int]:
         """The bucket of an entry, and its hash."""
-        value = int.from_bytes(blake3(entry, key=self.key).digest(18), "big")
+        self._hasher.reset()
+        value = int.from_bytes(self._hasher.update(entry).digest(18), "big")
         return (value >> 128) % _BUCKETS, value & _MASK
 
-    def add(self, entry: bytes) -> None:
-        """Add one entry."""
-        self.count += 1
+    def add(self, entries: Sequence[bytes]) -> None:
+        """Add entries."""
+        self.count += len(entries)
         if self.held is not None:
-            self.held.append(entry)
+            self.held += entries
             if self.count > _FEW:
                 self.fold()
         else:
-            self._add(entry)
+            self._add(entries)
 
     def fold(self) -> None:
         """Hold no entries any more."""
         held, self.held = self.held, None
-        for entry in held or ():
-            self._add(entry)
+        self._add(held or ())
 
-    def _add(self, entry: bytes) -> None:
-        bucket, value = self.place(entry)
-        self.sums[bucket] = (self.sums[bucket] + value) & _MASK
+    def _add(self, entries: Sequence[bytes]) -> None:
+        for bucket, value in map(self.place, entries):
+            self.sums[bucket] = (self.sums[bucket] + value) & _MASK
 
 
 def differences(

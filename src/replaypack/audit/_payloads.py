@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import compress
 from operator import itemgetter
 
 from blake3 import blake3
@@ -13,13 +14,14 @@ from replaypack._read.blobs import is_withheld, recipe_of
 from replaypack._read.index import Found, check_proportion
 from replaypack.errors import CanonicalizationError, FormatError, ObjectMissingError, ObjectTooShortError
 from replaypack.format.base64 import encode_base64
-from replaypack.format.digests import digest
+from replaypack.format.digests import digest, digests
 from replaypack.format.recipe import UNPADDED, URLSAFE, Range, output_length
 from replaypack.format.record_frame import RecordFrame
 from replaypack.format.row import FLAGS, BlobRef, Row
 from replaypack.recording import Recording
-from replaypack.values import decode_payload
+from replaypack.values import ENCODING_NONE, ENCODING_STRUCTURED, decode_payload, decode_plain, decode_together
 
+from ._batch import Batch
 from ._faults import Fault, fault
 from ._literals import LiteralReader
 
@@ -30,6 +32,8 @@ _GONE = (FormatError, ObjectMissingError, ObjectTooShortError)
 _PIECE = 6 << 20
 #: Larger payloads are hashed and not decoded.
 _DECODED = 64 << 20
+#: Requests up to this size (bytes) are checked several at a time, with responses that stand behind their rows.
+_SMALL = 4096
 _length, _flags = itemgetter(1), itemgetter(2)
 _REDACTED = FLAGS["redacted"]
 _OTHER = "its bytes do not match the digest in its row"
@@ -80,6 +84,61 @@ class PayloadChecker:
         """Yield which records have payloads that could not be read, one fault for each cause."""
         for cause, spans in sorted(self._unreadable.items()):
             yield fault("blob.unreadable", f"records {spans}", f"payloads of {spans.count} records: {cause}")
+
+    def check_all(self, batch: Batch) -> Iterator[Fault]:
+        """Yield what is wrong with the payloads of several records, and with their keys."""
+        for at in self._doubtful(batch):
+            yield from self.check(batch.found(at))
+
+    def _doubtful(self, batch: Batch) -> Sequence[int]:
+        """Which of the records have to be looked at one by one: all where of the others not everything is right."""
+        every = range(len(batch.rows))
+        if len(every) == 1 or self._index.withheld:
+            return every
+        large: list[int] = []
+        rows: list[Row] = []
+        requests: list[BlobRef] = []
+        recipes: list[list[Range]] = []
+        responses: list[bytes] = []
+        limit = min(_SMALL, self._recording.blob_limit)
+        try:
+            self._index.recipes(batch.frame, batch.frame.count - 1)
+            for at, (row, inline) in enumerate(zip(batch.rows, batch.inlines, strict=True)):
+                request = row.request
+                if (
+                    request is None
+                    or request.size > limit
+                    or request.encoding != ENCODING_STRUCTURED
+                    or row.identity is not None
+                    or inline is None
+                    or row.response_encoding == ENCODING_NONE
+                ):
+                    large.append(at)
+                    continue
+                found = batch.frame.resolved(batch.number + at)
+                if found is None or len(found) != 1:
+                    return every
+                rows.append(row)
+                requests.append(request)
+                recipes += found
+                if row.response_encoding == ENCODING_STRUCTURED:
+                    responses.append(inline)
+                else:
+                    decode_payload(row.response_encoding, inline)
+            blobs = self._literals.blobs(recipes, [request.size for request in requests])
+            if digests(blobs) != [request.digest for request in requests] or decode_together(responses) is None:
+                return every
+            plain = decode_plain(blobs)
+            identities = plain if plain is not None else decode_together(blobs)
+            if identities is None:
+                return every
+            named = [row.scheme == "identity" and not row.flags & _REDACTED for row in rows]
+            if not all(named):
+                rows, identities = list(compress(rows, named)), list(compress(identities, named))
+            keys = self._match.keys([row.kind for row in rows], identities, plain=plain is not None)
+        except (*_GONE, CanonicalizationError):
+            return every
+        return large if keys == [row.key for row in rows] else every
 
     def check(self, found: Found) -> list[Fault]:
         """What is wrong with the payloads of one record, and whether its key is that of its identity."""

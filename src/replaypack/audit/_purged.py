@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 
-from replaypack._read.index import Found, Index
+from replaypack._read.index import Index
 from replaypack.errors import FormatError
+from replaypack.format.recipe import Range
 from replaypack.format.record_frame import RecordFrame
 from replaypack.format.table import INLINE_SPACE
 
+from ._batch import Batch
 from ._faults import Fault, fault
 
 __all__ = ["PurgedChecker"]
@@ -54,14 +57,14 @@ class PurgedChecker:
                 self._places.append(start + before)
                 self._left.append((seq, frame.where, bytearray(entry.inline)))
 
-    def used(self, found: Found) -> None:
-        """Note what a record that was not purged takes of them."""
+    def used(self, batch: Batch) -> None:
+        """Note what records that were not purged take of them."""
         if not self._left:
             return
-        try:
-            recipes = self._index.recipes(found.frame, found.number)
-        except FormatError:
-            return  # a fault of that record
+        recipes: list[list[Range]] = []
+        for number in range(batch.number, batch.number + len(batch.rows)):
+            with contextlib.suppress(FormatError):  # a fault of that record
+                recipes += self._index.recipes(batch.frame, number)
         for ranges in recipes:
             for offset, length, _ in ranges:
                 if offset >= INLINE_SPACE:

@@ -3,46 +3,41 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
+from itertools import chain
+from operator import ge
 from typing import NamedTuple
 
-from replaypack._read.index import Found
 from replaypack._read.packs import Frame
 from replaypack.errors import FormatError, ObjectMissingError, ObjectTooShortError
-from replaypack.format.merkle import MerkleTree, leaf_hash
+from replaypack.format.merkle import MerkleTree, leaf_hashes
 from replaypack.format.record_frame import RecordFrame
-from replaypack.format.row import Row, discriminator
 from replaypack.format.table import (
     BLOBS,
     KEYS,
     RECORDS,
-    BlobEntry,
     FrameEntry,
-    FrameRef,
     TableShape,
-    pack_blob,
-    pack_key,
-    unpack_blob,
     unpack_frame,
-    unpack_key,
 )
 from replaypack.recording import Recording
 
+from ._batch import AT_ONCE, Batch, read_batch
+from ._entries import blob_entries, blob_faults, is_response, key_entries, key_faults
 from ._faults import Fault, fault
 from ._multiset import MultisetSum, differences
 from ._packs import PackChecker
 from ._payloads import PayloadChecker, Spans
 from ._purged import PurgedChecker
 from ._summary import SummaryChecker
-from ._tables import Pages, frame_tail
+from ._tables import Pages
 
 __all__ = ["RowChecker"]
 
 _GONE = (FormatError, ObjectMissingError, ObjectTooShortError)
 _AHEAD = 8
 _AHEAD_BYTES = 16 << 20
-_LISTED = 4096
-_RESPONSE = 2
 
 
 class RowChecker:
@@ -96,7 +91,7 @@ class RowChecker:
         lost_keys, lost_blobs = self._lost_pages(number, KEYS), self._lost_pages(number, BLOBS)
         yield from self._pages.take_faults()
         expected = self._index.segments[number].segment.first
-        place: tuple[FrameEntry | None, bytes] = (None, b"")
+        told = expected
         self._gone.begin_segment(self._index.segments[number].segment.inline_first)
         for item in self._rows(number, report=True):
             if isinstance(item, Fault):
@@ -107,42 +102,34 @@ class RowChecker:
                 self._tree.add(item.leaf)
                 self._purged += 1
                 continue
-            entry, found = item
-            row = found.row
-            if row.seq != expected:
-                yield fault("row.order", found.frame.where, f"record {row.seq} stands where {expected} should")
-            expected = row.seq + 1
-            self._tree.add(leaf_hash(found.row_bytes))
-            self._summary.add(row)
-            self._counts[row.kind] = self._counts.get(row.kind, 0) + 1
-            if place[0] is not entry:
-                place = (entry, _tail(entry))
-            key = _key_entry(place[1], row)
-            if not lost_keys(key):
-                keys.add(key)
-            if (
-                row.response_size >= _LISTED
-                or row.identity is not None
-                or (row.request and row.request.size >= _LISTED)
-            ):
-                for blob in _blob_entries(row):
-                    if not lost_blobs(blob):
-                        (listed if blob[-1] == _RESPONSE else others).add(blob)
-            faults = self._payloads.check(found)
-            if faults:
-                yield from faults
-            self._gone.used(found)
-            if row.seq % 256 == 0:
-                self._progress(row.seq, self._manifest.content.records)
-        for key_side in self._compare(number, KEYS, keys, lost_keys, _any, self._key_rows):
-            yield from _key_faults(*key_side)
+            rows = item.rows
+            if rows[0].seq != expected:
+                message = f"record {rows[0].seq} stands where {expected} should"
+                yield fault("row.order", item.frame.where, message)
+            expected = rows[-1].seq + 1
+            self._tree.add_all(leaf_hashes(item.data))
+            self._summary.add(rows)
+            for kind, count in Counter([row.kind for row in rows]).items():
+                self._counts[kind] = self._counts.get(kind, 0) + count
+            keys.add(_kept(key_entries(item.entry, rows), lost_keys))
+            blobs = _kept(blob_entries(rows), lost_blobs)
+            if blobs:
+                listed.add([blob for blob in blobs if is_response(blob)])
+                others.add([blob for blob in blobs if not is_response(blob)])
+            yield from self._payloads.check_all(item)
+            self._gone.used(item)
+            if expected - told >= 256:
+                told = expected
+                self._progress(told, self._manifest.content.records)
+        for key_side in self._compare(number, KEYS, keys, lost_keys, None, self._key_rows):
+            yield from key_faults(*key_side)
         # Large responses have to be listed; requests may be.
-        for only_rows, only_table in self._compare(number, BLOBS, listed, lost_blobs, _is_response, self._blob_rows):
-            yield from _blob_faults(only_rows, only_table)
+        for only_rows, only_table in self._compare(number, BLOBS, listed, lost_blobs, is_response, self._blob_rows):
+            yield from blob_faults(only_rows, only_table)
         for _, only_table in self._compare(
-            number, BLOBS, others, lost_blobs, _is_other, self._blob_rows, optional=True
+            number, BLOBS, others, lost_blobs, lambda blob: not is_response(blob), self._blob_rows, optional=True
         ):
-            yield from _blob_faults([], only_table)
+            yield from blob_faults([], only_table)
 
     def _rows(self, number: int, *, report: bool) -> Iterator[_Item]:
         """Every record of a segment that can be read; with ``report`` also why others cannot."""
@@ -212,11 +199,18 @@ class RowChecker:
 
     def _frame(self, entry: FrameEntry, frame: RecordFrame, report: bool) -> Iterator[_Item]:
         purged = self._index.purged
+        gone = {n: entry.first + n for n in range(frame.count) if entry.first + n in purged} if purged else {}
         if report and purged:
-            gone = {n: entry.first + n for n in range(frame.count) if entry.first + n in purged}
             yield from self._gone.frame(frame, gone)
-        first = next((n for n in range(frame.count) if entry.first + n not in purged), 0)
+        first = next((n for n in range(frame.count) if n not in gone), 0)
+        ahead = 0
         for number in range(frame.count):
+            if number < ahead:
+                continue
+            if not gone and not number % AT_ONCE and (batch := read_batch(entry, frame, number)) is not None:
+                ahead = number + len(batch.rows)
+                yield batch
+                continue
             seq = entry.first + number
             if seq in purged:
                 if report:
@@ -237,28 +231,32 @@ class RowChecker:
                         message = f"the frame begins with record {row.seq}, its table says {entry.first}"
                         yield fault("row.order", frame.where, message)
                     return
-                yield entry, Found(row, data, inline, frame, number)
+                yield Batch(entry, frame, number, [row], [data], [inline])
         if report and frame.count != entry.items:
             yield fault("row.order", frame.where, f"the frame has {frame.count} records, its table says {entry.items}")
 
     # Indexes
 
-    def _lost_pages(self, number: int, shape: TableShape) -> Callable[[bytes], bool]:
-        """Read a table once, check its order, and return whether an entry would be in a page that is unreadable."""
+    def _lost_pages(self, number: int, shape: TableShape) -> _Test | None:
+        """Read a table once, check its order, and return whether an entry would be in a page that is unreadable.
+
+        None where there is no such page.
+        """
         if not self._pages.root_sound(number, shape):
             return lambda entry: True
         lost: set[int] = set()
         fences = self._index.segments[number].root(shape).fences
-        previous, last = b"", -1
-        for page, row in self._pages.entries(number, shape, lost.add):
+        previous = b""
+        for page, rows in self._pages.whole(number, shape, lost.add):
             where = f"page {page} of {shape.name}"
-            if page != last and row[: shape.key] != fences[page]:
+            if rows[0][: shape.key] != fences[page]:
                 self._pages.faults.append(fault("page.order", where, "its first entry is not the root's fence"))
-            if row[: shape.width] <= previous:
-                self._pages.faults.append(fault("page.order", where, "its entries are not in order"))
-            previous, last = row[: shape.width], page
+            # What stands behind entries of one page is the same for equal ones.
+            wrong = (rows[0][: shape.width] <= previous) + sum(map(ge, rows, rows[1:]))
+            self._pages.faults += [fault("page.order", where, "its entries are not in order")] * wrong
+            previous = rows[-1][: shape.width]
         if not lost:
-            return lambda entry: False
+            return None
 
         def is_lost(entry: bytes) -> bool:
             # Entries that begin alike may lie on both sides of a fence.
@@ -272,9 +270,9 @@ class RowChecker:
         number: int,
         shape: TableShape,
         rows: MultisetSum,
-        is_lost: _Test,
-        wanted: _Test,
-        read_rows: Callable[[int], Iterator[bytes]],
+        is_lost: _Test | None,
+        wanted: _Test | None,
+        read_rows: Callable[[int], Iterator[list[bytes]]],
         *,
         optional: bool = False,
     ) -> Iterator[tuple[list[bytes], list[bytes]]]:
@@ -286,30 +284,37 @@ class RowChecker:
         # Of purged records keys may have entries, which nothing is left to be compared with.
         ignored: Collection[int] = self._index.purged if shape is KEYS else ()
 
-        def from_table() -> Iterator[bytes]:
-            for _, entry in self._pages.entries(number, shape):
-                seq = int.from_bytes(entry[seq_at : seq_at + 6], "big")
-                if wanted(entry) and seq not in self._lost and seq not in ignored and not is_lost(entry):
-                    yield entry
+        def is_told(entry: bytes) -> bool:
+            seq = int.from_bytes(entry[seq_at : seq_at + 6], "big")
+            return seq not in self._lost and seq not in ignored
 
-        def from_rows() -> Iterator[bytes]:
-            return (entry for entry in read_rows(number) if wanted(entry) and not is_lost(entry))
+        def kept(entries: list[bytes]) -> list[bytes]:
+            return _kept(entries if wanted is None else list(filter(wanted, entries)), is_lost)
+
+        def from_table() -> Iterator[list[bytes]]:
+            for _, entries in self._pages.whole(number, shape):
+                yield list(filter(is_told, kept(entries))) if self._lost or ignored else kept(entries)
+
+        def from_rows() -> Iterator[list[bytes]]:
+            return map(kept, read_rows(number))
 
         table = MultisetSum(rows.key)
-        for entry in from_table():
-            table.add(entry)
+        for entries in from_table():
+            table.add(entries)
         if table.count or (rows.count and not optional):
-            yield from differences(rows, table, from_rows, from_table)
+            yield from differences(
+                rows, table, lambda: chain.from_iterable(from_rows()), lambda: chain.from_iterable(from_table())
+            )
 
-    def _key_rows(self, number: int) -> Iterator[bytes]:
+    def _key_rows(self, number: int) -> Iterator[list[bytes]]:
         for item in self._rows(number, report=False):
-            if not isinstance(item, Fault | _Purged):
-                yield _key_entry(_tail(item[0]), item[1].row)
+            if isinstance(item, Batch):
+                yield key_entries(item.entry, item.rows)
 
-    def _blob_rows(self, number: int) -> Iterator[bytes]:
+    def _blob_rows(self, number: int) -> Iterator[list[bytes]]:
         for item in self._rows(number, report=False):
-            if not isinstance(item, Fault | _Purged):
-                yield from _blob_entries(item[1].row)
+            if isinstance(item, Batch):
+                yield blob_entries(item.rows)
 
 
 class _Purged(NamedTuple):
@@ -319,65 +324,9 @@ class _Purged(NamedTuple):
     leaf: bytes
 
 
-_Item = tuple[FrameEntry, Found] | _Purged | Fault
+_Item = Batch | _Purged | Fault
 _Test = Callable[[bytes], bool]
 
 
-def _any(entry: bytes) -> bool:
-    return True
-
-
-def _is_response(entry: bytes) -> bool:
-    return entry[-1] == _RESPONSE
-
-
-def _is_other(entry: bytes) -> bool:
-    return entry[-1] != _RESPONSE
-
-
-def _tail(entry: FrameEntry) -> bytes:
-    return frame_tail(FrameRef(entry.first, entry.frame, entry.digest))
-
-
-def _key_entry(tail: bytes, row: Row) -> bytes:
-    return pack_key(row.key, discriminator(row.scope), row.seq) + tail
-
-
-def _blob_entries(row: Row) -> list[bytes]:
-    sizes = (row.request.size if row.request else 0, row.identity.size if row.identity else 0, row.response_size)
-    if max(sizes) < _LISTED:
-        return []
-    return [
-        pack_blob(BlobEntry(ref.digest[:16], row.seq, role))
-        for role, ref in enumerate((row.request, row.identity, row.response))
-        if ref is not None and ref.encoding and ref.size >= _LISTED
-    ]
-
-
-def _key_faults(only_rows: list[bytes], only_table: list[bytes]) -> Iterator[Fault]:
-    rows = {unpack_key(entry).seq: entry for entry in only_rows}
-    for entry in only_table:
-        key = unpack_key(entry)
-        where = f"record {key.seq}"
-        row = rows.pop(key.seq, None)
-        if row is None:
-            yield fault("key.index", where, "keys has an entry for it that no row matches")
-            continue
-        of_row = unpack_key(row)
-        fields = [name for name, a, b in zip(key._fields, of_row, key, strict=True) if a != b]
-        if row[KEYS.width :] != entry[KEYS.width :]:
-            fields.append("frame")
-        yield fault("key.index", where, f"its row and its entry in keys differ in {', '.join(fields)}")
-    for seq in sorted(rows):
-        yield fault("key.index", f"record {seq}", "it is not in keys: no lookup finds it")
-
-
-def _blob_faults(only_rows: list[bytes], only_table: list[bytes]) -> Iterator[Fault]:
-    for entries, message in (
-        (only_rows, "the digest of its {} is not in blobs"),
-        (only_table, "blobs names its {}, which has another digest or is smaller than 4 KiB"),
-    ):
-        for raw in entries:
-            entry = unpack_blob(raw)
-            role = ("request", "identity", "response")[entry.role] if entry.role < 3 else f"role {entry.role}"
-            yield fault("blob.index", f"record {entry.seq}", message.format(role))
+def _kept(entries: list[bytes], is_lost: _Test | None) -> list[bytes]:
+    return entries if is_lost is None else [entry for entry in entries if not is_lost(entry)]

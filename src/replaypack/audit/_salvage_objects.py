@@ -8,6 +8,7 @@ from pathlib import Path
 
 from replaypack.errors import ObjectMissingError, ObjectTooShortError, StorageError
 from replaypack.storage import Storage
+from replaypack.storage._protocol import is_key
 
 __all__ = ["Objects"]
 
@@ -33,7 +34,8 @@ class Objects:
     def _list(self) -> Iterator[tuple[str, int]]:
         if self._local is None:
             for info in self._storage.list(""):
-                if not info.key.startswith("journal/"):
+                # Of other keys no store gives an object.
+                if not info.key.startswith("journal/") and is_key(info.key):
                     yield info.key, info.size
             return
         if not self._local.is_dir():

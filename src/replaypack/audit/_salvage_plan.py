@@ -18,11 +18,13 @@ from replaypack.format.merkle import leaf_hash
 from replaypack.format.names import is_name, revision_key
 from replaypack.format.record_frame import RecordFrame
 from replaypack.format.row import parse_stored_row
+from replaypack.recording import Recording
 
-from ._faults import Progress, Report
+from ._faults import Fault, Progress, Report
 from ._salvage_catalog import RECORD, Catalog, pack_digests_in
 from ._salvage_sources import FactSource, Hole, ManifestSource, Purged, Source, Survivor, records_of
 from ._salvage_write import RecordingWriter, mended
+from .verify import verify_recording
 
 __all__ = ["Salvager"]
 
@@ -31,6 +33,8 @@ _HELPERS = 8
 #: Ranges of losses that are listed of one recording and kind.
 _MOST_RANGES = 1000
 _NOTED_RANGES = 64
+#: Faults that a recording had when it was recorded: the same content has them too.
+_INHERITED = {"key.mismatch", "counts.mismatch", "blob.encoding"}
 
 
 class _Losses:
@@ -217,13 +221,7 @@ class Salvager:
             return _Written(writer, losses, finished, newest.content_digest, False, withheld), confirmed
         if not losses.counts and not losses.dropped:
             losses.add("records", 0, content.records - 1, "the rows do not give the Merkle root of the manifest")
-        changed = msgspec.structs.replace(
-            content,
-            state="incomplete",
-            extends=None,
-            derived_from=newest.content_digest,
-            error=losses.note(content.error),
-        )
+        changed = _changed(content, newest.content_digest, losses)
         return _Written(writer, losses, changed, newest.content_digest, False, withheld), confirmed
 
     def _records(
@@ -417,7 +415,14 @@ class Salvager:
         publisher = written.writer.publisher
         previous = before.digest if before is not None else None
         manifest = written.writer.manifest(written.content, revision, previous, written.withheld)
+        publisher.ensure()  # packs of an earlier run may be gone by now, which is no fault of what was written
+        if written.exact and (found := self._unsound(name, manifest)) is not None:
+            losses = written.losses
+            losses.add("records", 0, written.content.records - 1, f"what was written is not sound: {found}")
+            written = written._replace(content=_changed(written.content, written.source, losses), exact=False)
+            manifest = written.writer.manifest(written.content, revision, previous, written.withheld)
         key = revision_key(name, revision)
+        publisher.ensure()
         try:
             storage.put_new(key, manifest.raw)
         except ObjectExistsError:
@@ -429,6 +434,7 @@ class Salvager:
             manifest = there
         if written.exact:
             self._copy_signatures(name, manifest.content_digest)
+        publisher.named()
         publisher.write_latest(name, manifest)
         self._revisions[name] = manifest
         losses = written.losses
@@ -445,6 +451,13 @@ class Salvager:
                 losses.purged,
             )
         )
+
+    def _unsound(self, name: str, manifest: Manifest) -> Fault | None:
+        """The first fault of what was written that its rows do not bring along."""
+        with Recording(self._target.storage, name, manifest) as recording:
+            recording.blob_limit = self._limit
+            found = verify_recording(recording, progress=self._report)
+            return next((fault for fault in found if fault.code not in _INHERITED), None)
 
     def _copy_signatures(self, name: str, content_digest: str) -> None:
         """Signatures are of the content, and hold for what has the same."""
@@ -467,6 +480,13 @@ class Salvager:
             if not self._exact_packs.intersection(pack_digests_in(key)):
                 reason = f"{key} has no table of contents: what is damaged in it is not known"
                 self.lost.append(("", "unknown", None, None, reason))
+
+
+def _changed(content: Content, source: str | None, losses: _Losses) -> Content:
+    """The content of what is not as it was in ``source`` (a content digest)."""
+    return msgspec.structs.replace(
+        content, state="incomplete", extends=None, derived_from=source, error=losses.note(content.error)
+    )
 
 
 def _groups(manifests: Sequence[Manifest]) -> list[_Group]:

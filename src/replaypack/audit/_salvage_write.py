@@ -17,7 +17,7 @@ from replaypack.format.manifest import Content, Manifest, PackRef, Tombstone, en
 from replaypack.format.merkle import MerkleTree, leaf_hash
 from replaypack.format.names import pack_key_of
 from replaypack.format.pack import TRAILER_SIZE
-from replaypack.format.recipe import Range, encode_ops
+from replaypack.format.recipe import encode_ops
 from replaypack.format.record_frame import Entry, encode_frame, stored_row
 from replaypack.format.row import (
     ABSENT_DIGEST,
@@ -42,8 +42,6 @@ __all__ = ["RecordingWriter", "mended"]
 
 _KEYS = 4 << 20
 _RANGES = 1 << 20
-#: Where withheld literals are said to be.
-_NOWHERE = 1 << 46
 
 
 class _Publisher(Publisher):
@@ -52,6 +50,7 @@ class _Publisher(Publisher):
     def upload(self, ref: PackRef, data: bytes) -> None:
         try:
             if self.storage.get_suffix(pack_key_of(ref.digest), TRAILER_SIZE) == data[-TRAILER_SIZE:]:
+                self.reused.add(ref, data)
                 return
         except ObjectMissingError:
             pass
@@ -82,7 +81,6 @@ class RecordingWriter:
         self._frame: list[Entry] = []
         self._keys = bytearray()
         self._size = 0
-        self._nowhere = _NOWHERE
         self._summary = Summary()
         self._tombstones: dict[tuple[str, str], list[tuple[int, str]]] = {}
 
@@ -90,7 +88,7 @@ class RecordingWriter:
         """Add a purged record, with its entry of ``keys`` (16 bytes of the key, discriminator) where it keeps one."""
         seq = self.tree.count
         if not self._frame:
-            self._splitter.begin_frame()
+            self._begin_frame()
         self._frame.append(Entry(b"", b"", None))
         self._size += 12
         if key is not None:
@@ -108,8 +106,7 @@ class RecordingWriter:
         if inline is None and row.response_size < INLINE_LIMIT:
             inline = blobs.pop("response", None) or b""
         if not self._frame:
-            splitter.begin_frame()
-            splitter.inlines.begin_frame(INLINE_SPACE + self._inlines)
+            self._begin_frame()
         recipes = b""
         for role in ("request", "identity", "response"):
             data = blobs.get(role)
@@ -117,7 +114,7 @@ class RecordingWriter:
                 ref = row.response if role == "response" else getattr(row, role)
                 recipes += encode_ops(splitter.recipe(_pieces(ref.encoding, data)))
             elif role != "response" and getattr(row, role) is not None:
-                recipes += self._withheld(getattr(row, role).size)
+                recipes += encode_ops(splitter.empty())
         entry = Entry(stored_row(record.row_bytes, inline), recipes, inline)
         self._frame.append(entry)
         self._size += len(entry.row) + len(recipes) + len(inline or b"") + 12
@@ -139,12 +136,9 @@ class RecordingWriter:
                 self._close_segment()
                 self.publisher.merge_live()
 
-    def _withheld(self, size: int) -> bytes:
-        """A recipe of literals that are nowhere, far behind all that are."""
-        if not size:
-            return encode_ops([])
-        self._nowhere += size
-        return encode_ops([Range(self._nowhere - size, size, 0)])
+    def _begin_frame(self) -> None:
+        self._splitter.begin_frame()
+        self._splitter.inlines.begin_frame(INLINE_SPACE + self._inlines)
 
     def _hand_over(self) -> None:
         for offset, raw in self._stream.closed:
@@ -191,12 +185,12 @@ class RecordingWriter:
             left -= take
         publisher.template = content
         publisher.tombstones = [Tombstone(*which, records) for which, records in self._tombstones.items()]
-        literals = self._nowhere if self._nowhere > _NOWHERE else self._stream.end
+        summary = None if self._tombstones else self._summary
         manifest = publisher.manifest(
             revision=revision,
             cause="recover",
             state=content.state,
-            progress=State(self.tree, counts, literals, self._inlines, None if self._tombstones else self._summary),
+            progress=State(self.tree, counts, self._stream.end, self._inlines, summary),
             error=content.error,
             previous=previous,
         )

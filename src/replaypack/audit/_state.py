@@ -101,8 +101,16 @@ class State:
 
     def _write(self, item: Any) -> None:
         if self._file is not None:
-            self._file.write(_encode(item) + b"\n")
-            self._file.flush()
+            try:
+                self._file.write(_encode(item) + b"\n")
+                self._file.flush()
+            except OSError as error:
+                file, self._file = self._file, None
+                with contextlib.suppress(OSError):
+                    file.close()  # tries once more to write what it holds
+                raise UsageError(
+                    f"the state file {self._path} cannot be written: {error.strerror}", hint="name another place for it"
+                ) from None
 
     # Packs
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from replaypack._read.index import Index
 from replaypack._read.summary import summary_frame
@@ -33,16 +33,17 @@ class SummaryChecker:
             where = error.where if isinstance(error, FormatError) else None
             self._faults.append(fault("summary.unreadable", where or "summary", str(error)))
 
-    def add(self, row: Row) -> None:
-        """Take the next row."""
-        if self._number >= len(self._runs):
-            return
-        self._sum.add(row)
-        run = self._runs[self._number]
-        if self._sum.records == run.records:
+    def add(self, rows: Sequence[Row]) -> None:
+        """Take the next rows."""
+        while rows and self._number < len(self._runs):
+            run = self._runs[self._number]
+            own, rows = rows[: (left := run.records - self._sum.records)], rows[left:]
+            self._sum.add_all(own)
+            if self._sum.records < run.records:
+                return
             if self._sum.run() != run:
                 message = f"run {self._number} of the summary does not say what its {run.records} records say"
-                self._faults.append(fault("summary.mismatch", f"record {row.seq - run.records + 1}", message))
+                self._faults.append(fault("summary.mismatch", f"record {own[-1].seq - run.records + 1}", message))
                 self._runs = []  # one is enough: all of it is made anew
             self._sum = RunSum()
             self._number += 1 if self._runs else 0

@@ -21,6 +21,7 @@ from replaypack.format.table import (
     KeyPage,
     Location,
     TableShape,
+    key_seqs,
     pack_frame,
     unpack_frame,
 )
@@ -83,22 +84,28 @@ class Pages:
                 self._packs.bad_frames.add(at)
             self.faults.append(_page_fault(error, f"page {page} of {shape.name}"))
             return None
-        return [rows[at : at + shape.width] for at in range(0, len(rows), shape.width)]
+        return shape.split(rows)
 
     def entries(
         self, number: int, shape: TableShape, on_lost: Callable[[int], None] | None = None
     ) -> Iterator[tuple[int, bytes]]:
         """Yield (page, entry) of every page that can be read; ``on_lost`` is told the others."""
+        for page, rows in self.whole(number, shape, on_lost):
+            for row in rows:
+                yield page, row
+
+    def whole(
+        self, number: int, shape: TableShape, on_lost: Callable[[int], None] | None = None
+    ) -> Iterator[tuple[int, list[bytes]]]:
+        """Yield (page, its entries) as `entries` does."""
         if not self.root_sound(number, shape):
             return
         for page in range(len(self.index.segments[number].root(shape).fences)):
             rows = self.read(number, shape, page)
-            if rows is None:
-                if on_lost is not None:
-                    on_lost(page)
-                continue
-            for row in rows:
-                yield page, row
+            if rows is not None:
+                yield page, rows
+            elif on_lost is not None:
+                on_lost(page)
 
     def take_faults(self) -> list[Fault]:
         """The faults found since the last call."""
@@ -112,12 +119,10 @@ def frame_tail(ref: FrameRef) -> bytes:
 
 
 def _with_frames(page: KeyPage) -> list[bytes]:
-    tails = [frame_tail(ref) for ref in page.frames]
-    rows = []
-    for at in range(0, len(page.rows), KEYS.width):
-        number = bisect_right(page.firsts, int.from_bytes(page.rows[at + 24 : at + 30], "big")) - 1
-        rows.append(page.rows[at : at + KEYS.width] + (tails[number] if number >= 0 else b""))
-    return rows
+    tails = [b"", *map(frame_tail, page.frames)]
+    firsts = list(page.firsts)
+    entries = KEYS.split(page.rows)
+    return [entry + tails[bisect_right(firsts, seq)] for entry, seq in zip(entries, key_seqs(page.rows), strict=True)]
 
 
 def _page_fault(error: Exception, what: str) -> Fault:

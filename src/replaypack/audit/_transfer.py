@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import secrets
 import threading
+import time
 from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
 
+from replaypack._write.publish import UPLOADED_LONG_AGO
 from replaypack.errors import (
     FormatError,
     ObjectExistsError,
@@ -24,6 +28,8 @@ __all__ = ["Stopped", "Transfer"]
 
 #: Bytes of packs in memory at a time. A larger one goes alone.
 _IN_FLIGHT = 128 << 20
+#: Bytes that are compared of a pack that both sides have.
+_SAMPLE = 1024
 
 
 class Stopped(Exception):
@@ -46,7 +52,9 @@ class Transfer:
         self._room = threading.Condition()
         self._flying = 0
         self._stopped = False
-        self._sent: dict[str, Future[None]] = {}
+        self._sent: dict[str, Future[bool]] = {}
+        #: When packs were sent (seconds since the epoch).
+        self._when: dict[str, float] = {}
         self.packs = self.bytes = 0
 
     def __enter__(self) -> Self:
@@ -65,10 +73,8 @@ class Transfer:
             self._stopped = True
             self._room.notify_all()
 
-    def there(self, ref: PackRef) -> bool:
+    def _there(self, ref: PackRef) -> bool:
         """Whether the target has a whole pack of this name and size."""
-        if self._new:
-            return False
         key = pack_key_of(ref.digest)
         try:
             parse_trailer(self.target.get_range(key, ref.size - TRAILER_SIZE, TRAILER_SIZE))
@@ -77,13 +83,41 @@ class Transfer:
         return True
 
     def missing(self, refs: Collection[PackRef]) -> set[str]:
-        """The digests of those packs that are not `there`; asks for all of them at the same time."""
-        if self._new:
-            return {ref.digest for ref in refs}
-        found = self._pool.map(self.there, refs)
-        return {ref.digest for ref, there in zip(refs, found, strict=True) if not there}
+        """The digests of those packs that the target does not have yet; asks for all of them at the same time."""
+        return {ref.digest for ref in refs} if self._new else self.gone(refs)
 
-    def send(self, ref: PackRef) -> Future[None]:
+    def gone(self, refs: Collection[PackRef]) -> set[str]:
+        """The digests of those packs that are not there (any more). They may be sent again."""
+        found = self._pool.map(self._there, refs)
+        gone = {ref.digest for ref, there in zip(refs, found, strict=True) if not there}
+        with self._room:
+            for name in gone:
+                self._sent.pop(name, None)
+        return gone
+
+    def long_ago(self, ref: PackRef) -> bool:
+        """Whether a pack was sent so long ago that it is to be looked for before a manifest names it."""
+        with self._room:
+            return self._when.get(ref.digest, math.inf) < time.time() - UPLOADED_LONG_AGO
+
+    def unproven(self, refs: Collection[PackRef]) -> set[str]:
+        """The digests of those packs, all of them `there`, of which the source does not show that it has them too.
+
+        A manifest that names a pack is no proof: whoever knows a pack's digest would have its bytes become theirs. A
+        few bytes at a place that nobody knows before are compared.
+        """
+        found = self._pool.map(self._same, refs)
+        return {ref.digest for ref, same in zip(refs, found, strict=True) if not same}
+
+    def _same(self, ref: PackRef) -> bool:
+        key, size = pack_key_of(ref.digest), min(ref.size, _SAMPLE)
+        start = secrets.randbelow(ref.size - size + 1)
+        try:
+            return self._source.get_range(key, start, size) == self.target.get_range(key, start, size)
+        except (ObjectMissingError, ObjectTooShortError):
+            return False
+
+    def send(self, ref: PackRef) -> Future[bool]:
         """Send a whole pack of the source; blocks while there is no room. Not sent again where it was."""
         with self._room:
             known = self._sent.get(ref.digest)
@@ -97,8 +131,8 @@ class Transfer:
             future = self._sent[ref.digest] = self._pool.submit(self._carry, ref, None)
         return future
 
-    def upload(self, ref: PackRef, data: bytes) -> Future[None]:
-        """Send a pack that was made here; blocks while there is no room."""
+    def upload(self, ref: PackRef, data: bytes) -> Future[bool]:
+        """Send a pack that was made here; blocks while there is no room. The result: whether it was sent, or there."""
         with self._room:
             self._make_room(ref.size)
             return self._pool.submit(self._carry, ref, data)
@@ -114,7 +148,7 @@ class Transfer:
         self._flying -= size
         self._room.notify_all()
 
-    def _carry(self, ref: PackRef, data: bytes | None) -> None:
+    def _carry(self, ref: PackRef, data: bytes | None) -> bool:
         key = pack_key_of(ref.digest)
         whole = data is None
         try:
@@ -124,8 +158,8 @@ class Transfer:
                 data = self._source.get(key)
                 if len(data) != ref.size or digest(data).hex() != ref.digest:
                     raise FormatError("the pack's bytes do not match the digest that is its name", where=key)
-            elif self.there(ref):
-                return
+            elif not self._new and self._there(ref):
+                return False
             try:
                 self.target.put_new(key, data)
             except ObjectExistsError as error:
@@ -134,8 +168,10 @@ class Transfer:
             with self._room:
                 self.packs += 1
                 self.bytes += ref.size
+                self._when[ref.digest] = time.time()
             if whole:
                 self._moved(ref.size)
+            return True
         finally:
             with self._room:
                 self._free(ref.size)

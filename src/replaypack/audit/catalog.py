@@ -37,6 +37,7 @@ def write_catalog(archive: Archive, *, progress: Callable[[int, int], None] | No
     Raises `StorageError` (also where the store has no listing), `ObjectMissingError` where there is no archive,
     `FormatError` where there are too many recordings for a catalog.
     """
+    archive.storage.require_writable("catalog")
     created = now_rfc3339()
     names = archive.manifests.listing()
     if not names:
@@ -70,6 +71,8 @@ def _entry(archive: Archive, name: str) -> CatalogEntry | Fault:
                 state=content.state,
                 started=content.started,
                 records=content.records,
+                purged=recording.manifest.purged,
+                withheld=[*storage.withheld],
                 counts=content.counts,
                 bytes=sum(pack.size for pack in recording.index.packs),
                 content=recording.content_digest,

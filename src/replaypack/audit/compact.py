@@ -10,12 +10,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from replaypack._read.cache import Cache
 from replaypack._read.index import Index
 from replaypack._read.packs import PackReader
 from replaypack._write.claim import refuse_claimed
+from replaypack._write.publish import heal_latest, point_behind
 from replaypack._write.segment import PACK_TARGET
 from replaypack._write.shared import GROUP, SharedLiterals
 from replaypack.errors import (
@@ -25,16 +27,19 @@ from replaypack.errors import (
     ObjectTooShortError,
     RecordingExistsError,
     ReplaypackError,
+    StorageError,
     UsageError,
 )
 from replaypack.format.frame import Compressor
 from replaypack.format.manifest import Manifest, PackRef
-from replaypack.format.names import check_name, pack_key_of
+from replaypack.format.names import latest_key, pack_key_of, revision_key
 from replaypack.format.pack import HEADER, check_header
 from replaypack.recover import finish_leftover
 
 from ._compacting import Job, Tools
+from ._copy_plan import names_of
 from ._faults import Report
+from ._inventory import common_packs
 
 if TYPE_CHECKING:
     from replaypack.archive import Archive
@@ -43,8 +48,6 @@ __all__ = ["Compacted", "Compaction", "compact"]
 
 _MAX_THREADS = 8
 _DAMAGED = (FormatError, ObjectMissingError, ObjectTooShortError)
-#: A larger payload is not split.
-_SPLIT_MOST = 64 << 20
 
 
 Outcome = Literal["compacted", "compact", "skipped", "failed"]
@@ -69,11 +72,14 @@ class Compacted(NamedTuple):
 
 class Compaction(NamedTuple):
     """What `compact` did: each recording; bytes of the packs that it wrote; bytes of the packs that the newest
-    revisions of these recordings named before and do not name now, which a collection may free."""
+    revisions of these recordings named before and do not name now, which a collection may free; bytes of all packs
+    that those named ``before``, and name ``after``, each pack counted once."""
 
     recordings: list[Compacted]
     written: int
     freed: int
+    before: int
+    after: int
 
 
 def compact(
@@ -87,33 +93,45 @@ def compact(
 ) -> Compaction:
     """Write recordings anew, smaller, at zstd ``level`` (1 to 22): all of the archive, or those named.
 
+    ``names`` are names, or patterns with ``*``, ``?`` and ``[…]``.
+
     What they have in common is stored once, also where it was recorded without ``base=``. Content digests do not
     change. Recordings that were compacted at that level are left alone, unless ``again``: then they are written once
-    more, so that others may share their bytes. ``dry_run`` only says which would be written.
+    more, so that others may share their bytes. ``dry_run`` only says which would be written. Of those that are left
+    alone ``latest.json`` is written again where it is behind, as after a run that was killed.
 
-    Each recording becomes visible on its own, at its end; an interrupted run is run again, and leaves those alone
-    that were finished. Payloads are checked as they are read, and each new revision is read back before it is
-    committed. A recording that is damaged, or that another writer was faster with, is reported as ``failed``
-    and stays as it is; so is one that is being recorded, as ``skipped``.
+    Recordings that share bytes become visible together, at their end, or not at all. An interrupted run is run again,
+    and leaves those alone that were finished. Payloads are checked as they are read, and each new revision is read
+    back before it is committed. A recording that is damaged, or that another writer was faster with, is reported as
+    ``failed`` and stays as it is, and so do those that would share bytes with the latter; one that is being recorded
+    is ``skipped``.
 
     Memory: about 100 MiB at level 19 for each thread that compresses (one for each core, at most 8), 100 to 300 MiB for
     what is found again, and a few times the largest payload.
 
-    Raises `UsageError`, `RecordingNotFoundError`, `StorageError` (recordings finished by then stay finished).
+    Raises `UsageError`, `RecordingNotFoundError`, `StorageError` (recordings finished by then stay finished;
+    `ReadOnlyStorageError` before anything is read).
     """
     if type(level) is not int or not 1 <= level <= 22:
         raise UsageError(f"zstd has levels 1 to 22, not {level}")
-    chosen = list(archive.recordings()) if names is None else list(dict.fromkeys(map(check_name, names)))
+    if not dry_run:
+        archive.storage.require_writable("compact")
+    patterns = [names] if isinstance(names, str) else names
+    chosen = list(archive.recordings()) if patterns is None else names_of(archive, list(patterns))
     with ThreadPoolExecutor(min(_MAX_THREADS, os.cpu_count() or 1), thread_name_prefix="replaypack-zstd") as pool:
         run = _Run(archive, level, pool, progress)
         try:
             for name in chosen:
                 run.take(name, again=again, dry_run=dry_run)
             run.flush()
+            run.mend()
+            for name in set(chosen) - run.results.keys():  # pragma: no cover - it was deleted meanwhile
+                run.results[name] = Compacted(name, "failed", 0, 0, 0, 0, archive.manifests.not_found(name))
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
-    return Compaction([run.results[name] for name in chosen], run.written, run.freed)
+    before, after = sum(run.before.values()), sum(run.after.values())
+    return Compaction([run.results[name] for name in chosen], run.written, run.freed, before, after)
 
 
 class _Run:
@@ -128,16 +146,18 @@ class _Run:
         self.results: dict[str, Compacted] = {}
         self._left_behind = {leftover.head.name for leftover in archive.leftovers()}
         self._waiting: list[Job] = []
+        #: Packs of groups that a compaction did not finish.
+        self._torn: set[str] = set()
         #: Levels that packs name, packs of the newest revisions before and after, by digest.
         self._levels: dict[str, int] = {}
-        self._before: dict[str, int] = {}
-        self._after: dict[str, int] = {}
+        self.before: dict[str, int] = {}
+        self.after: dict[str, int] = {}
         self.written = 0
 
     @property
     def freed(self) -> int:
         """Bytes of the packs that none of these recordings names any more."""
-        return sum(size for pack, size in self._before.items() if pack not in self._after)
+        return sum(size for pack, size in self.before.items() if pack not in self.after)
 
     def take(self, name: str, *, again: bool, dry_run: bool) -> None:
         """Compact one recording, as far as it needs it."""
@@ -149,19 +169,52 @@ class _Run:
         except _DAMAGED as error:
             self.results[name] = Compacted(name, "failed", 0, 0, 0, 0, error)
             return
-        self._before.update(_sizes(packs))
+        self.before.update(_sizes(packs))
         reason = self._busy(name, newest)
         if reason is not None:
             self._leave(name, newest, packs, "skipped", reason)
-        elif not packs or (not again and all(self._level(pack) >= self.level for pack in packs)):
+            return
+        unfinished = self._unfinished(name, newest)
+        wanted = again or unfinished or any(self._level(pack) < self.level for pack in packs)
+        if not packs or not wanted:
+            if not dry_run:
+                heal_latest(self.archive.storage, name, newest)
             self._leave(name, newest, packs, "compact")
         elif dry_run:
             self._leave(name, newest, packs, "compacted")
+        elif unfinished:
+            self._torn |= unfinished
         else:
             self._write(name, newest, packs)
 
-    def _write(self, name: str, newest: Manifest, packs: Sequence[PackRef]) -> None:
+    def mend(self) -> None:
+        """Write those anew that have a pack in common with one of a group which a compaction did not finish.
+
+        Such packs may have bytes of recordings that do not name them. So the revisions that name them go.
+        """
+        if not self._torn:
+            return
+        for name in self.archive.recordings():
+            try:
+                newest = self.archive.manifests.newest(name, fresh=True)
+                if newest is None:
+                    continue
+                packs = Index(newest, PackReader(self.archive.storage), Cache(0)).packs
+            except _DAMAGED as error:
+                self.results.setdefault(name, Compacted(name, "failed", 0, 0, 0, 0, error))
+                continue
+            if self._torn.isdisjoint(pack.digest for pack in packs):
+                continue
+            reason = self._busy(name, newest)
+            if reason is not None:
+                self._leave(name, newest, packs, "skipped", reason)
+            else:
+                self._write(name, newest, packs, mends=True)
+        self.flush()
+
+    def _write(self, name: str, newest: Manifest, packs: Sequence[PackRef], *, mends: bool = False) -> None:
         job = Job(self.tools, name, newest, packs)
+        job.mends = mends
         try:
             job.write()
         except _DAMAGED as error:
@@ -171,7 +224,7 @@ class _Run:
         if self.shared.open_size >= GROUP or job.user.own:
             self.shared.cut(job.user, job.publisher.upload_large)
         if self.shared.ready(job.user):
-            self._commit(job)
+            self._commit([job])
             return
         self.shared.wait(job.user)
         self._waiting.append(job)
@@ -186,21 +239,56 @@ class _Run:
             self.shared.cut(first.user if len(self._waiting) == 1 else None, publisher.upload_large)
             self.shared.place(publisher.upload, publisher.upload_large)
             waiting, self._waiting = self._waiting, []
-            for job in waiting:
-                self._commit(job)
+            self._commit(waiting)
 
-    def _commit(self, job: Job) -> None:
+    def _commit(self, jobs: Sequence[Job]) -> None:
+        """Make recordings visible that have bytes in packs of each other: all of them, or none.
+
+        One that was left out would have bytes in packs that only others name. Whoever purges it looks at what it names.
+        """
+        at = jobs[0]
         try:
-            manifest, packs = job.commit()
-        except (FormatError, ConflictError) as error:
-            self._leave(job.name, job.newest, job.packs, "failed", error)
+            for at in jobs:
+                at.prepare()
+            for at in jobs:
+                newest = self.archive.manifests.newest(at.name, fresh=True)
+                if newest is None or newest.digest != at.newest.digest:
+                    raise at.conflict()
+            for at in jobs:
+                at.commit()
+            for at in jobs:
+                # What others wrote, and a purge of theirs may have deleted since.
+                at.publisher.look_again()
+        except (*_DAMAGED, ConflictError) as error:
+            self._drop(jobs)
+            for job in jobs:
+                why = error
+                if job is not at:
+                    text = f"{job.name!r} would share bytes with {at.name!r}, which failed; it is as it was"
+                    why = ConflictError(text, hint="run it again")
+                self._leave(job.name, job.newest, job.packs, "failed", why)
             return
-        self.written += job.written
-        self._after.update(_sizes(packs))
-        before, after = (sum(pack.size for pack in those) for those in (job.packs, packs))
-        self.results[job.name] = Compacted(
-            job.name, "compacted", manifest.storage.revision, manifest.content.records, before, after
-        )
+        except BaseException:
+            with suppress(StorageError):
+                self._drop(jobs)
+            raise
+        for job in jobs:
+            if point_behind(self.archive.storage, job.name, job.made) and job.mends:
+                self.archive.storage.delete(revision_key(job.name, job.newest.revision))
+            self.written += job.written
+            self.after.update(_sizes(job.made_packs))
+            before, after = (sum(pack.size for pack in those) for those in (job.packs, job.made_packs))
+            self.results[job.name] = Compacted(
+                job.name, "compacted", job.made.storage.revision, job.made.content.records, before, after
+            )
+
+    def _drop(self, jobs: Sequence[Job]) -> None:
+        """Undo what was committed of ``jobs``, and delete their packs, which have names that nobody else can know."""
+        self.shared.forget()
+        undone = [job.undo() for job in jobs]
+        if all(undone):
+            for job in jobs:
+                job.publisher.rewind(None, [])
 
     def _leave(
         self,
@@ -210,7 +298,7 @@ class _Run:
         outcome: Outcome,
         error: ReplaypackError | None = None,
     ) -> None:
-        self._after.update(_sizes(packs))
+        self.after.update(_sizes(packs))
         size = sum(pack.size for pack in packs)
         revision, records = newest.storage.revision, newest.content.records
         self.results[name] = Compacted(name, outcome, revision, records, size, size, error)
@@ -226,6 +314,19 @@ class _Run:
         if newest.content.state == "open":
             return UsageError(f"{self.archive.url}#{name} is still being recorded", hint="seal it, or recover it")
         return None
+
+    def _unfinished(self, name: str, newest: Manifest) -> set[str]:
+        """The packs that may have bytes of recordings which a compaction that died did not come to commit.
+
+        Hints are written when all of a group are committed.
+        """
+        storage = self.archive.storage
+        if newest.storage.cause != "compact":
+            return set()
+        with suppress(ObjectMissingError):
+            if storage.get(latest_key(name)) == newest.raw:
+                return set()
+        return common_packs(storage, newest)
 
     def _level(self, pack: PackRef) -> int:
         """The level that a pack says its frames have; 0 where it cannot be read, which writing it anew then reports."""

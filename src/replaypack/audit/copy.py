@@ -18,7 +18,7 @@ import msgspec
 from replaypack._arguments import check_number
 from replaypack._read.references import packs_of
 from replaypack._write.claim import mark
-from replaypack._write.publish import Publisher, commit_behind, now_rfc3339, progress_of, write_latest
+from replaypack._write.publish import Publisher, create_revision, now_rfc3339, point_behind, progress_of, write_latest
 from replaypack._write.reuse import read_marks, renamed
 from replaypack._write.rewrite import Fate, LiteralFate, rewrite
 from replaypack.errors import (
@@ -31,10 +31,13 @@ from replaypack.errors import (
     UsageError,
 )
 from replaypack.format.digests import digest
+from replaypack.format.dsse import MAX_ENVELOPE
+from replaypack.format.frame import Compressor
 from replaypack.format.manifest import Manifest, PackRef, Source, encode_manifest
 from replaypack.format.manifest import Storage as StorageSection
 from replaypack.format.marks import Marks
-from replaypack.format.names import MARKER, check_name, latest_key, pack_key_of, revision_key, signature_parts
+from replaypack.format.names import MARKER, check_name, latest_key, pack_key_of, signature_parts
+from replaypack.format.pack import HEADER, check_header
 from replaypack.format.table import FrameEntry
 from replaypack.recording import Recording
 from replaypack.storage import Storage
@@ -43,6 +46,7 @@ from ._belonging import Belonging
 from ._copy_plan import RESPONSES_ONLY, WHOLE, IfExists, Plan, Planner, is_pattern, names_of, withheld_by
 from ._faults import Progress, Report
 from ._transfer import Stopped, Transfer
+from .sign import MAX_OBJECTS
 
 if TYPE_CHECKING:
     from replaypack._read.packs import Frame
@@ -56,6 +60,8 @@ _SMALL = 4 << 20
 _CACHE = 4 << 20
 #: How often a recording is committed again because packs that it relied on were collected meanwhile.
 _ATTEMPTS = 3
+#: zstd has no higher level.
+_MAX_LEVEL = 22
 
 
 class CopiedRecording(NamedTuple):
@@ -78,7 +84,7 @@ class CopiedRecording(NamedTuple):
 
 class Copied(NamedTuple):
     """What `copy` did: ``packs`` and ``bytes`` were sent, ``repacked`` and ``repacked_bytes`` of them made anew;
-    ``reused`` packs of ``reused_bytes`` were at the destination already."""
+    ``reused`` packs of ``reused_bytes`` were at the destination already; ``notes`` say what holds for all of it."""
 
     recordings: list[CopiedRecording]
     packs: int
@@ -87,6 +93,7 @@ class Copied(NamedTuple):
     repacked_bytes: int
     reused: int
     reused_bytes: int
+    notes: list[str]
 
 
 def copy(
@@ -100,6 +107,7 @@ def copy(
     responses_only: bool = False,
     jobs: int = 8,
     progress: Report | None = None,
+    done: Callable[[CopiedRecording], None] | None = None,
 ) -> Copied:
     """Copy recordings of ``source`` to ``target``: their newest revisions, or ``revision`` of the one named.
 
@@ -108,12 +116,14 @@ def copy(
     has the same content digest, replays, and says what it lacks.
 
     A recording that the target has is left alone. One of the same name that this one continues gets a new revision;
-    any other is refused, unless ``if_exists`` is ``"replace"``: then it gets a new revision too, and its older ones
-    stay. Of a recording that is being recorded its last finished revision is copied, if it has one.
+    any other is refused, and so is a copy that would bring back what was purged there, or lack requests that are there,
+    unless ``if_exists`` is ``"replace"``: then it gets a new revision too, and its older ones stay. Of a recording that
+    is being recorded its last finished revision is copied, if it has one.
 
-    ``jobs`` packs and recordings are under way at a time; ``progress`` is told how many recordings were looked at, then
-    bytes, from several threads one after another. Memory: about 128 MiB of packs (or the largest one), 100 MiB for a
-    recording that is packed anew, some 500 bytes for each of its frames.
+    ``done`` is told of each recording that is done, in no order, from several threads one after another: what there is
+    when the rest fails. ``jobs`` packs and recordings are under way at a time; ``progress`` is told how many
+    recordings were looked at, then bytes, from several threads one after another. Memory: about 128 MiB of packs (or
+    the largest one), 100 MiB for a recording that is packed anew, some 500 bytes for each of its frames.
 
     Raises `UsageError`, `RecordingNotFoundError`, `RecordingExistsError`, `ConflictError` (another writer came first),
     `FormatError` (the source is damaged), `StorageError`. What was committed before stays; packs may too.
@@ -121,12 +131,13 @@ def copy(
     check_number("jobs", jobs, "a number from 1 on", least=1)
     if if_exists not in ("error", "replace"):
         raise UsageError(f"if_exists={if_exists!r} is not 'error' or 'replace'")
+    target.storage.require_writable("copy")
     patterns = [names] if isinstance(names, str) else None if names is None else list(names)
     explicit = patterns is not None and not any(map(is_pattern, patterns))
     chosen = names_of(source, patterns)
     for label, value in (("revision", revision), ("to", to)):
         if value is not None and (not explicit or len(chosen) != 1):
-            raise UsageError(f"{label} is of one recording: name it")
+            raise UsageError(f"{label} is of one recording: name the one that is to be copied")
     if to is not None:
         check_name(to)
     policy = RESPONSES_ONLY if responses_only else WHOLE
@@ -137,13 +148,14 @@ def copy(
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
-    return _Copier(source, target, policy, plans, jobs, progress).run()
+    return _Copier(source, target, policy, plans, jobs, progress, done).run()
 
 
 class _Publisher(Publisher):
     """Its packs go the way of all others, in the background."""
 
-    def __init__(self, transfer: Transfer, plan: Plan, manifest: Manifest, policy: str) -> None:
+    def __init__(self, transfer: Transfer, plan: Plan, manifest: Manifest, policy: str, level: int) -> None:
+        """``level`` is that of all frames that it is going to take over as they are; 0 where it is not known."""
         seed = b"copy" + bytes.fromhex(manifest.content_digest) + policy.encode()
         super().__init__(
             transfer.target,
@@ -156,13 +168,16 @@ class _Publisher(Publisher):
             revision=0,
             previous=None,
         )
+        if level:
+            self.compressor = Compressor(max(level, self.compressor.level))
+            self.compressor.noted = level
         self._transfer = transfer
-        self.waiting: list[Future[None]] = []
-        self.made: list[PackRef] = []
+        #: Packs of the source on their way, and those that were made.
+        self.waiting: list[Future[bool]] = []
+        self.made: list[tuple[PackRef, Future[bool]]] = []
 
     def upload(self, ref: PackRef, data: bytes) -> None:
-        self.waiting.append(self._transfer.upload(ref, data))
-        self.made.append(ref)
+        self.made.append((ref, self._transfer.upload(ref, data)))
 
 
 class _Copier:
@@ -174,6 +189,7 @@ class _Copier:
         plans: list[Plan],
         jobs: int,
         progress: Report | None,
+        tell: Callable[[CopiedRecording], None] | None,
     ) -> None:
         self._source = source
         self._target = target
@@ -181,11 +197,14 @@ class _Copier:
         self._plans = plans
         self._jobs = jobs
         self._report = progress
+        self._tell = tell
+        self._notes: list[str] = []
         self._lock = threading.Lock()
         self._rewriting = threading.Lock()
         roles = ("response",) if policy == RESPONSES_ONLY else None
         self._belonging = Belonging(source.storage, {plan.id for plan in plans if plan.id}, roles)
         self._missing: dict[str, bool] = {}
+        self._sizes: dict[str, int] = {}
         self._reused: dict[str, int] = {}
         self._repacked: dict[str, int] = {}
         self._done = self._total = self._looked = 0
@@ -195,7 +214,7 @@ class _Copier:
         storage = self._target.storage
         new = bool(moving) and self._mark()
         # Read before anything is looked for: what is not marked now stays for a whole grace period.
-        self._marks = read_marks(storage) if moving and not new else Marks()
+        self._marks = Marks() if new else read_marks(storage)
         with Transfer(self._source.storage, storage, jobs=self._jobs, new=new, moved=self._moved) as transfer:
             self._transfer = transfer
             for _ in self._each(self._look, moving):
@@ -209,6 +228,7 @@ class _Copier:
             sum(self._repacked.values()),
             len(self._reused),
             sum(self._reused.values()),
+            self._notes,
         )
 
     def _mark(self) -> bool:
@@ -255,18 +275,31 @@ class _Copier:
 
     def _packs(self, recording: Recording) -> list[PackRef]:
         """All packs that the recording's manifest needs."""
-        storage = self._source.storage
-        return [
-            # Of packs that hold nothing but roots and lists no manifest says the size.
-            PackRef(name, len(storage.get(pack_key_of(name))) if size is None else size)
-            for name, size in packs_of(recording.manifest, storage).items()
-        ]
+        found = packs_of(recording.manifest, self._source.storage)
+        return [PackRef(name, self._size(name) if size is None else size) for name, size in found.items()]
+
+    def _size(self, name: str) -> int:
+        """The size of a pack that holds nothing but roots and lists: no manifest says it."""
+        if name not in self._sizes:
+            self._sizes[name] = len(self._source.storage.get(pack_key_of(name)))
+        return self._sizes[name]
+
+    def _level(self, name: str) -> int:
+        """The level that a pack of the source says its frames have; 0 where it says none."""
+        key = pack_key_of(name)
+        try:
+            level = check_header(self._source.storage.get_range(key, 0, len(HEADER)), where=key)
+        except FormatError:
+            return 0  # no frame lies there: those that do are checked
+        return level if level <= _MAX_LEVEL else 0
 
     def _look(self, plan: Plan) -> None:
         """Find out which packs are missing, and which of them may be given away whole."""
         with self._open(plan) as recording:
             refs = self._packs(recording)
-            missing = self._transfer.missing([ref for ref in refs if ref.digest not in self._missing])
+            fresh = [ref for ref in refs if ref.digest not in self._missing]
+            missing = self._transfer.missing(fresh)
+            missing |= self._transfer.unproven([ref for ref in fresh if ref.digest not in missing])
             with self._lock:
                 for ref in refs:
                     if ref.digest not in self._missing:
@@ -284,18 +317,25 @@ class _Copier:
                 self._report(Progress(plan.name, "recordings", self._looked, total))
 
     def _copy(self, plan: Plan) -> CopiedRecording:
-        signatures = 0
+        signatures: dict[str, str] = {}
+        copied = 0
         revision = plan.newest[0] if plan.action == "there" and plan.newest is not None else None
         note = plan.note
         if plan.action != "left out":
-            signatures, problem = self._sign(plan)
+            signatures, copied, problem = self._sign(plan)
             note = note or problem
         if plan.action == "copy":
             with self._open(plan) as recording:
                 revision = self._one(plan, recording)
+            # Until the revision was there a collector might take them away.
+            for key, to in signatures.items():
+                try:
+                    self._target.storage.get(to)
+                except ObjectMissingError:
+                    self._target.storage.put_new(to, self._source.storage.get(key))
         elif revision is not None:
             self._point(plan.to, revision)
-        return CopiedRecording(
+        found = CopiedRecording(
             plan.to,
             plan.name,
             "copied" if plan.action == "copy" else plan.action,
@@ -303,34 +343,47 @@ class _Copier:
             plan.revision,
             plan.content_digest,
             plan.records,
-            signatures,
+            copied,
             note,
         )
+        if self._tell is not None:
+            with self._lock:
+                self._tell(found)
+        return found
 
     def _one(self, plan: Plan, recording: Recording) -> int:
         newest = plan.newest
         refs = {ref.digest: ref for ref in self._packs(recording)}
         for _ in range(_ATTEMPTS):
-            section, relied = self._storage(plan, recording, refs)
+            section, named, relied = self._storage(plan, recording, refs)
+            if self._gone(recording, refs, [*relied, *filter(self._transfer.long_ago, named)]):
+                continue
             number = newest[0] + 1 if newest is not None else 1
             manifest = self._commit(plan, recording, section, number, newest[1] if newest is not None else None)
             # What was there may have been collected before the revision that names it was.
-            gone = self._transfer.missing(relied) if relied else set()
-            if not gone:
+            if not self._gone(recording, refs, relied):
+                point_behind(self._target.storage, plan.to, manifest)
                 return number
-            with self._lock:
-                self._missing.update(dict.fromkeys(gone, True))
-            self._belonging.look(recording, [ref for ref in relied if ref.digest in gone])
             newest = (number, manifest.digest)
         raise ConflictError(
             f"packs of {self._target.url}#{plan.to} are deleted while they are copied",
             hint="run `replaypack gc` at another time, and copy again with --if-exists replace",
         )
 
+    def _gone(self, recording: Recording, refs: dict[str, PackRef], asked: list[PackRef]) -> bool:
+        """Whether packs are not at the destination any more; then they are missing from here on."""
+        gone = self._transfer.gone(asked) if asked else set()
+        again = [refs[name] for name in gone if name in refs]  # the others are made anew in any case
+        if again:
+            with self._lock:
+                self._missing.update((ref.digest, True) for ref in again)
+            self._belonging.look(recording, again)
+        return bool(gone)
+
     def _storage(
         self, plan: Plan, recording: Recording, refs: dict[str, PackRef]
-    ) -> tuple[StorageSection, list[PackRef]]:
-        """Send the packs of a recording; return where its bytes lie then, and the packs that were there."""
+    ) -> tuple[StorageSection, list[PackRef], list[PackRef]]:
+        """Send what is missing; return where its bytes lie then, in which packs, and which of these were there."""
         whole = self._policy == WHOLE
         missing = {name for name in refs if self._missing[name]}
         split = {name for name in (missing if whole else refs) if not self._belonging.whole(name) or self._doomed(name)}
@@ -338,17 +391,20 @@ class _Copier:
             sent = [self._transfer.send(refs[name]) for name in refs if name in missing]
             for future in sent:
                 future.result()
-            return recording.manifest.storage, self._note_reused(refs, missing)
+            return recording.manifest.storage, list(refs.values()), self._note_reused(refs, missing)
         split |= {name for name in missing if refs[name].size < _SMALL}
-        publisher = _Publisher(self._transfer, plan, recording.manifest, self._policy)
+        publisher = _Publisher(self._transfer, plan, recording.manifest, self._policy, min(map(self._level, split)))
         with self._rewriting:  # one at a time: it takes the memory
             section = self._rewritten(recording, publisher, refs, missing, split)
         for future in publisher.waiting:
             future.result()
+        found = [ref for ref, future in publisher.made if not future.result()]
+        made = [ref for ref, _ in publisher.made]
         with self._lock:
-            self._repacked.update({ref.digest: ref.size for ref in publisher.made})
+            self._repacked.update({ref.digest: ref.size for ref in made})
         needed = {ref.digest for ref in section.packs} if not section.pack_pages else set(refs)
-        return section, self._note_reused({name: refs[name] for name in refs if name in needed}, missing)
+        staying = {name: refs[name] for name in refs if name in needed}
+        return section, [*staying.values(), *made], [*self._note_reused(staying, missing), *found]
 
     def _rewritten(
         self,
@@ -442,17 +498,7 @@ class _Copier:
         )
         if manifest.content_digest != source.content_digest:
             raise FormatError("its content is not canonical", where=recording.locator)
-        try:
-            if previous is None:
-                self._target.storage.put_new(revision_key(plan.to, number), manifest.raw)
-            else:
-                commit_behind(self._target.storage, plan.to, manifest)
-        except ObjectExistsError:
-            raise ConflictError(
-                f"another writer committed revision {number} of {self._target.url}#{plan.to} first",
-                hint="copy again: what has arrived is not sent twice",
-            ) from None
-        write_latest(self._target.storage, plan.to, manifest)
+        create_revision(self._target.storage, plan.to, manifest)
         return manifest
 
     def _point(self, name: str, revision: int) -> None:
@@ -466,24 +512,40 @@ class _Copier:
 
     # Signatures
 
-    def _sign(self, plan: Plan) -> tuple[int, str | None]:
-        """Copy the signatures of the content that is copied; return how many, and what was in the way."""
+    def _sign(self, plan: Plan) -> tuple[dict[str, str], int, str | None]:
+        """Copy the signatures of the content that is copied.
+
+        Return the keys of those that are there now, here and there, how many were copied, and what was in the way.
+        """
         storage, target = self._source.storage, self._target.storage
         try:
-            keys = [info.key for info in storage.list(f"recordings/{plan.name}/{plan.content_digest}.")]
+            listed = storage.list(f"recordings/{plan.name}/{plan.content_digest}.")
+            found = [info for info in listed if signature_parts(plan.name, info.key) is not None]
         except (StorageUnsupportedError, AccessDeniedError):
-            return 0, f"{storage.url} cannot be listed: signatures were not looked for"
+            with self._lock:
+                self._notes = [f"{storage.url} cannot be listed: signatures were not looked for"]
+            return {}, 0, None
+        keys = sorted(info.key for info in found if info.size <= MAX_ENVELOPE)
+        there: dict[str, str] = {}
         copied, note = 0, None
-        for key in sorted(key for key in keys if signature_parts(plan.name, key) is not None):
+        if len(keys) < len(found):
+            note = f"signatures of more than {MAX_ENVELOPE} bytes were left out: no reader takes them"
+        if len(keys) > MAX_OBJECTS:
+            keys, note = keys[:MAX_OBJECTS], f"more than {MAX_OBJECTS} signatures: the others were left out"
+        for key in keys:
             to = f"recordings/{plan.to}/{key.rpartition('/')[2]}"
             if _same(storage, target, key, to):
-                continue
-            try:
-                target.put_new(to, storage.get(key))
-                copied += 1
-            except ObjectExistsError:
-                note = f"the destination has another signature {to}: it was left alone"
-        return copied, note
+                if self._marks.has(to):
+                    target.put(to, storage.get(key))  # written anew it is not marked any more
+            else:
+                try:
+                    target.put_new(to, storage.get(key))
+                    copied += 1
+                except ObjectExistsError:
+                    note = f"the destination has another signature {to}: it was left alone"
+                    continue
+            there[key] = to
+        return there, copied, note
 
 
 def _same(source: Storage, target: Storage, key: str, to: str) -> bool:

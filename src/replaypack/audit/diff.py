@@ -6,6 +6,7 @@ after it look changed. Where both recordings have a summary, runs of records tha
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any
@@ -58,6 +59,12 @@ def diff(
             elif not isinstance(given, Recording):
                 raise UsageError(f"diff compares locators and recordings, not {type(given).__name__}")
             sides.append(given)
+        for kind in wanted or ():
+            known = {kind for side in sides for kind in side.manifest.content.counts}
+            if kind not in known:
+                near = difflib.get_close_matches(kind, sorted(known), n=1)
+                hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known)) or 'no records'}"
+                raise UsageError(f"neither recording has records of kind {kind!r}", hint=hint)
         comparison = Comparison(sides[0], sides[1], rules, wanted, limit, progress)
         return comparison.run()
 

@@ -9,23 +9,28 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import timedelta
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from replaypack._write.journal import journal_directory, writers_of
+from replaypack._write.publish import heal_latest
 from replaypack.errors import (
     ConflictError,
     FormatError,
+    ObjectExistsError,
     ObjectMissingError,
     UsageError,
 )
+from replaypack.format.dsse import MAX_ENVELOPE
 from replaypack.format.manifest import parse_manifest
 from replaypack.format.marks import MARKS, Marks, encode_marks, parse_marks
 from replaypack.format.names import MARKER, latest_key, revision_key, sibling_name
 from replaypack.storage import ObjectInfo
 
 from ._faults import Progress, Report
+from ._inventory import common_packs
 from ._keep import Keep, superseded
 from ._survey import GRAIN, SIGNATURE, Seen, Survey, Unreadable, each, manifest_key, survey
 
@@ -34,9 +39,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Amount", "Collected", "Unreadable", "gc"]
 
+#: A revision younger than this (seconds) may be one that its writer is about to point to.
+_POINTED = 3600.0
 _PACK = re.compile(r"packs/[0-9a-f]{2}/([0-9a-f]{64})\.rpk")
 #: What a collector has nothing to say about, besides manifests, signatures and packs.
 _KNOWN = re.compile(rf"{re.escape(MARKER)}|{re.escape(MARKS)}|catalog\.json\.zst|recovery\.json|journal/.*")
+#: Bytes of signatures that are held until it is sure that they may go.
+_HELD = 16 << 20
 
 
 class Amount(NamedTuple):
@@ -92,18 +101,23 @@ def gc(
     unreferenced still: the first run that sees it marks it only. With a ``grace`` of zero it goes at once: for those
     who know that nobody writes.
 
+    ``latest.json`` of a recording is written again where it is missing or behind: at the end of a run, and where the
+    newest revision is an hour old, or as old as ``grace``.
+
     A recording pinned elsewhere (``URL#name@3``, a manifest digest noted in a paper) is not known here: keep all
     revisions, or those.
 
-    Raises `UsageError`; `ConflictError` where another collector is at work; `ObjectMissingError` where there is no
-    archive; `StorageUnsupportedError` where there is no listing, `StorageError` where the store fails: what is left
-    can be collected by another run.
+    Raises `UsageError`; `ReadOnlyStorageError`; `ConflictError` where another collector is at work;
+    `ObjectMissingError` where there is no archive; `StorageUnsupportedError` where there is no listing,
+    `StorageError` where the store fails: what is left can be collected by another run.
     """
     if keep_last is not None and (type(keep_last) is not int or keep_last < 1):
         raise UsageError(f"keep_last is a number of revisions from 1 on, not {keep_last!r}")
     for label, span in (("keep_within", keep_within), ("grace", grace)):
         if span is not None and (not isinstance(span, timedelta) or span < timedelta()):
             raise UsageError(f"{label} is a timedelta that is not negative, not {span!r}")
+    if apply:
+        archive.storage.require_writable("gc")
     if next(iter(archive.storage.list("recordings/")), None) is None:
         archive.require()
     return _Collector(archive, keep_last, keep_within, grace.total_seconds(), progress).run(apply)
@@ -156,13 +170,15 @@ class _Collector:
                 return self._result(True, last, now, since, last.unreadable)
             references, contents = last.references, last.contents
             ripe = {key: info for key, info in ripe.items() if not _referenced(key, references, contents)}
-        self._delete(ripe, apply)
+        self._delete(ripe, apply, last)
         for info in self._storage.leftovers(now - self._grace, delete=apply):
             self._count("leftovers", info.size)
         for key in ripe:
             del self._candidates[key]
         if apply and ripe:
             self._write_marks({key: moment for key, moment in since.items() if key in self._candidates})
+        if apply:
+            self._heal(last, now)
         return self._result(apply, last, now, since, [])
 
     # Marks
@@ -247,6 +263,28 @@ class _Collector:
         except (ObjectMissingError, FormatError):
             return 0
 
+    def _heal(self, found: Survey, now: float) -> None:
+        """Write ``latest.json`` where a writer that was killed did not.
+
+        Not before that writer must have: whoever commits relies on the revision before, until it is pointed past.
+        """
+        newest: dict[str, Seen] = {}
+        pointed: dict[str, int] = {}
+        for item in found.seen.values():
+            if item.kind == "latest":
+                pointed[item.name] = item.number
+            elif item.kind == "revision" and (item.name not in newest or newest[item.name].number < item.number):
+                newest[item.name] = item
+        for name, item in newest.items():
+            written = item.created if item.info.modified is None else item.info.modified
+            if pointed.get(name, 0) < item.number and written <= now - min(self._grace, _POINTED):
+                manifest = self._archive.manifests.newest(name, fresh=True)
+                if manifest is None or manifest.storage.revision != item.number:
+                    continue
+                # The next compaction looks whether all that were compacted with it are there.
+                if manifest.storage.cause != "compact" or not common_packs(self._storage, manifest):
+                    heal_latest(self._storage, name, manifest)
+
     # Objects
 
     def _sort(self, listed: list[ObjectInfo], found: Survey) -> None:
@@ -262,23 +300,56 @@ class _Collector:
             if not _referenced(info.key, references, contents):
                 self._candidates[info.key] = info
 
-    def _delete(self, ripe: dict[str, ObjectInfo], apply: bool) -> None:
+    def _delete(self, ripe: dict[str, ObjectInfo], apply: bool, found: Survey) -> None:
         groups = [
             (directory, list(keys))
             for directory, keys in groupby(sorted(ripe), key=lambda key: key.rpartition("/")[0] + "/")
         ]
         done = 0
+        held: dict[str, bytes] = {}
         for directory, keys in groups:
             # Looked at again right before: who writes an object anew gives it a time of its own.
             now_there = {info.key: info for info in self._storage.list(directory)} if apply else ripe
             same = [key for key in keys if key in now_there and now_there[key].modified == ripe[key].modified]
-            if apply:
-                for _ in each(self._storage.delete, same):
-                    pass
             for key in same:
                 self._count("packs" if key.startswith("packs/") else "signatures", ripe[key].size)
+            if apply and directory.startswith("packs/"):
+                for _ in each(self._storage.delete, same):
+                    pass
+            elif apply:
+                for key, data in zip(same, each(lambda key: self._take(key, ripe[key]), same), strict=True):
+                    if data:
+                        held[key] = data
+                    if sum(map(len, held.values())) > _HELD:
+                        self._put_back(held, found)
             done += len(keys)
             self._tell("deleting", done, len(ripe))
+        self._put_back(held, found)
+
+    def _take(self, key: str, info: ObjectInfo) -> bytes:
+        """Delete a signature; return it, or nothing where it cannot be one."""
+        data = b""
+        with suppress(ObjectMissingError):
+            if info.size <= MAX_ENVELOPE:
+                data = self._storage.get(key)
+        self._storage.delete(key)
+        return data
+
+    def _put_back(self, held: dict[str, bytes], found: Survey) -> None:
+        """Put signatures back whose content came meanwhile: unlike packs they have no other name to come under.
+
+        Who committed it before now may have found them still there; who does so later finds that they are not.
+        """
+        if not held:
+            return
+        last = survey(self._archive, found, found.time, self._progress)
+        for key, data in held.items():
+            if last.unreadable or _referenced(key, set(), last.contents):
+                with suppress(ObjectExistsError):
+                    self._storage.put_new(key, data)
+                    before = self._removed["signatures"]
+                    self._removed["signatures"] = Amount(before.objects - 1, before.bytes - len(data))
+        held.clear()
 
     def _count(self, kind: str, size: int) -> None:
         self._removed[kind] = self._removed[kind].plus(size)

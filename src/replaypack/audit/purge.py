@@ -394,6 +394,8 @@ class _Purge:
         taken: dict[bytes, list[tuple[int, int]]] = {}
         rows_kept: set[bytes] = set()
         shared: Records = {}
+        # Packs of recordings that have the very same records, and keep them: their pages say so.
+        kept_pages: set[str] = set()
         for name, held in newest.items():
             if not payload or not held.packs & suspicious.keys():
                 continue
@@ -404,6 +406,8 @@ class _Purge:
                     taken.setdefault(frame, []).append((start, end))
                 same = set() if is_own else payload.own_rows(recording)
                 rows_kept |= same
+                if same:
+                    kept_pages |= held.packs
                 if len(found.taken) or same:
                     shared[name] = payload.sharers(recording, found, own=is_own)
         if shared and not self._keep_shared:
@@ -412,9 +416,9 @@ class _Purge:
         self._uses = uses
         bad: set[str] = set()
         for pack, toc in suspicious.items():
-            ref = PackRef(pack, inventory.packs[pack])
+            ref, pages = PackRef(pack, inventory.packs[pack]), pack not in kept_pages
             with _collected(pack not in referenced):
-                if self._is_bad(payload, ref, toc, taken, rows_kept, keys, pack in named):
+                if self._is_bad(payload, ref, toc, taken, rows_kept, keys, pack in named, pages):
                     bad.add(pack)
         bad |= self._packs.keys()
         rewrites = [held for held in newest.values() if held.packs & bad]
@@ -492,12 +496,13 @@ class _Purge:
         rows_kept: Collection[bytes],
         keys: Collection[bytes],
         named: bool,
+        pages: bool,
     ) -> bool:
-        """Whether a pack holds something of the records that nobody takes."""
+        """Whether a pack holds something of the records that nobody takes; with ``pages``, its pages too."""
         if not payload:
             return False
         for info in toc.frames:
-            of_it = info.origin is not None and toc.origins[info.origin].recording == payload.id
+            of_it = pages and info.origin is not None and toc.origins[info.origin].recording == payload.id
             if of_it and info.digest in payload.pages:
                 return True
             if info.digest in payload.row_frames and info.digest not in rows_kept:

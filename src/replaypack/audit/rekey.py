@@ -18,21 +18,19 @@ from replaypack._read.sequence import in_order
 from replaypack._write.claim import refuse_case_twin, refuse_claimed
 from replaypack._write.merge import finish
 from replaypack._write.publish import Progress as State
-from replaypack._write.publish import Publisher, commit_behind
+from replaypack._write.publish import Publisher
 from replaypack._write.reuse import renamed
 from replaypack._write.segment import PACK_TARGET, SegmentBuilder
 from replaypack.canonical import canonical_json
 from replaypack.errors import (
-    ConflictError,
     FormatError,
-    ObjectExistsError,
     RecordingExistsError,
     UsageError,
 )
 from replaypack.format.digests import digest
 from replaypack.format.manifest import Content, Manifest, match_note
 from replaypack.format.merkle import MerkleTree, leaf_hash
-from replaypack.format.names import check_name, revision_key
+from replaypack.format.names import check_name
 from replaypack.format.pack import MAX_EXTERNAL
 from replaypack.format.record_frame import Entry, RecordFrame, encode_frame
 from replaypack.format.row import discriminator, with_key
@@ -248,19 +246,7 @@ class _Writer:
             error=content.error,
             previous=self._previous,
         )
-        publisher.ensure()
-        try:
-            if self._number > 1:
-                commit_behind(self._storage, publisher.name, manifest)
-            else:
-                self._storage.put_new(revision_key(publisher.name, self._number), manifest.raw)
-        except ObjectExistsError:
-            raise ConflictError(
-                f"another writer committed revision {self._number} of {publisher.name!r} first; nothing was changed",
-                hint="run it again",
-            ) from None
-        publisher.named()
-        publisher.write_latest(publisher.name, manifest)
+        publisher.commit_revision(manifest)
         return manifest
 
 

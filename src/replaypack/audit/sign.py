@@ -48,7 +48,7 @@ __all__ = [
 ]
 
 #: Objects of one recording that are looked into for a signature, at most.
-_MAX_OBJECTS = 1000
+MAX_OBJECTS = 1000
 
 State = Literal["valid", "unsigned", "wrong key", "altered", "unreadable"]
 #: Which of two answers tells more, where several objects give different ones.
@@ -181,6 +181,7 @@ def sign(recording: Recording, key: Ed25519PrivateKey) -> Signed:
     Several keys may sign; each has an object of its own. Raises `UsageError` (the recording is still open),
     `StorageError`.
     """
+    recording.storage.require_writable("sign")
     envelope = detached_signature(recording, key)
     public = key.public_key()
     whole_id = key_id(public.public_bytes_raw())
@@ -229,7 +230,7 @@ def check_signature(
         for item in signatures(recording):
             if item.object != own:
                 listed.append(item)
-            if len(listed) > _MAX_OBJECTS:
+            if len(listed) > MAX_OBJECTS:
                 break
     except StorageError:
         note = "; other objects cannot be listed here"

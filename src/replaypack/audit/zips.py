@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from replaypack.archive import Archive
-from replaypack.errors import RecordingNotFoundError
+from replaypack.errors import RecordingExistsError, RecordingNotFoundError, UsageError
 from replaypack.storage import ZipWriter
 
 from .copy import Copied, copy
@@ -46,15 +46,17 @@ def zip_recordings(
     The file appears whole, or not at all; entries are stored, so that it is read by ranges where it lies, through a
     presigned URL too.
 
-    Raises as `copy` does, and `StorageError` where there is such a file and ``overwrite`` is not set;
-    `RecordingNotFoundError` where there is nothing to put in.
+    Raises as `copy` does, `UsageError` for a ``path`` that is a URL, `StorageError` where there is such a
+    file and ``overwrite`` is not set; `RecordingNotFoundError` where there is nothing to put in.
     """
+    if isinstance(path, str) and "://" in path:
+        raise UsageError(f"{path}: zip writes files of this machine only", hint="write it here, then upload it")
     copied: list[Copied] = []
     with ZipWriter(path, overwrite=overwrite) as storage:
         target = Archive(storage.url, storage=storage)
         for of in wanted:
-            copied.append(
-                copy(
+            try:
+                done = copy(
                     of.archive,
                     target,
                     of.names,
@@ -62,7 +64,10 @@ def zip_recordings(
                     responses_only=responses_only,
                     progress=progress,
                 )
-            )
+            except RecordingExistsError as error:
+                error.hint = "two different recordings cannot have one name in a zip file: write two files"
+                raise
+            copied.append(done)
         if not any(found.state == "copied" for done in copied for found in done.recordings):
             raise RecordingNotFoundError("there is no finished recording to put into the zip file")
         storage.finish()

@@ -62,8 +62,8 @@ class _Group(TyperGroup):
             if "in output" not in getattr(error, "__notes__", ()):
                 _json_error(error_object(error))
             raise typer.Exit(exit_code(error)) from None
-        except KeyboardInterrupt:
-            print("interrupted", file=sys.stderr)
+        except KeyboardInterrupt as error:
+            print(f"interrupted: {error}" if str(error) else "interrupted", file=sys.stderr)
             raise typer.Exit(130) from None
         except BrokenPipeError:
             silence(sys.stdout)
@@ -140,7 +140,7 @@ def run(arguments: list[str]) -> int:
     try:
         code = typer.main.get_command(app).main(arguments or ["--help"], prog_name="replaypack", standalone_mode=False)
         return code if isinstance(code, int) else 0
-    except typer.Abort:
+    except (typer.Abort, KeyboardInterrupt):
         print("interrupted", file=sys.stderr)
         return 130
     except SystemExit as end:

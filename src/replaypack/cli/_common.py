@@ -5,11 +5,15 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import sys
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from replaypack.errors import StorageUnsupportedError, UsageError
+
+from ._text import escape
 
 if TYPE_CHECKING:
     from replaypack import Archive, MatchPolicy, Recording
@@ -24,6 +28,7 @@ __all__ = [
     "archive_at",
     "located",
     "match_of",
+    "note_dead",
     "recording_at",
     "size_of",
     "storage_options",
@@ -142,6 +147,15 @@ def recording_at(
     recording = archive.open(at.name, at.revision, fresh=fresh, match=match_of(match))
     recording.owns_storage = True
     return recording
+
+
+def note_dead(archive: Archive, names: Collection[str]) -> None:
+    """Say on standard error which of these recordings, which are open, have a recorder that died on this machine."""
+    dead = sorted({leftover.head.name for leftover in archive.leftovers()} & set(names)) if names else []
+    if dead:
+        which = ", ".join(dead[:5]) + (", …" if len(dead) > 5 else "")
+        note = f"note: who recorded {which} died: `replaypack recover {archive.url}` finishes what is there"
+        print(escape(note), file=sys.stderr)
 
 
 def size_of(recording: Recording) -> int:

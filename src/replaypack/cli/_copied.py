@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ._output import Output
-from ._text import counted, human_size
+from ._text import counted, escape, human_size
 
 if TYPE_CHECKING:
     from replaypack.audit import Copied, CopiedRecording
 
-__all__ = ["document", "show"]
+__all__ = ["arrivals", "document", "show"]
 
 
 def document(done: Copied) -> dict[str, Any]:
@@ -29,6 +32,20 @@ def show(output: Output, done: Copied, *, total: bool = True) -> None:
             f"; {counted(done.reused, 'pack')} ({human_size(done.reused_bytes)}) there already" if done.reused else ""
         )
         output.line(f"{counted(done.packs, 'pack')} ({human_size(done.bytes)}) sent{anew}{there}")
+    for note in done.notes:
+        output.line(f"note: {note}")
+
+
+@contextmanager
+def arrivals() -> Iterator[Callable[[CopiedRecording], None]]:
+    """What a copy tells of recordings that are done; where it fails or is interrupted, says which of them arrived."""
+    arrived: list[CopiedRecording] = []
+    try:
+        yield arrived.append
+    except BaseException:
+        for found in sorted(arrived):
+            print(escape(_line(found)), file=sys.stderr)
+        raise
 
 
 def _line(found: CopiedRecording) -> str:

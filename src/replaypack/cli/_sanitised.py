@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json as json_
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from replaypack.errors import ExportError, FormatError, UsageError
+from replaypack.errors import ExportError, FormatError, RecordingExistsError, UsageError
 
 from ._common import located, recording_at
 from ._output import Output
@@ -50,7 +52,7 @@ def export_sanitised(
     archive, at = located(to, option)
     if at.revision is not None:
         raise UsageError("a sanitised recording is a new one: leave out the @revision")
-    with archive, recording_at(locator, option) as source, progress_bar(json) as progress:
+    with archive, recording_at(locator, option) as source, progress_bar(json) as progress, _other_name():
         options: dict[str, Any] = {"redact": policy, "allow": allow, "secrets": secrets, "progress": progress}
         if path is None:
             done = sanitise(source, archive, at.name, **options)
@@ -70,6 +72,15 @@ def export_sanitised(
     output.line(f"removed from {counted(done.changed, 'record')}: {kinds or 'nothing'}")
     if done.kept_keys:
         output.line(f"note: {counted(done.kept_keys, 'key')} of the host stay as they are, as digests")
+
+
+@contextmanager
+def _other_name() -> Iterator[None]:
+    try:
+        yield
+    except RecordingExistsError as error:
+        error.hint = "give --to another name, or remove that recording with `replaypack rm`"
+        raise
 
 
 def _policy(text: str | None) -> RedactionPolicy | Literal["default"] | None:

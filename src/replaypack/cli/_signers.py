@@ -12,6 +12,7 @@ from replaypack.errors import (
     ObjectMissingError,
     ObjectTooShortError,
     StorageUnsupportedError,
+    UsageError,
 )
 
 from ._files import read_file
@@ -50,7 +51,11 @@ class Signers:
             from replaypack.audit import load_public_key
             from replaypack.format.dsse import MAX_ENVELOPE
 
-            self._key = load_public_key(read_file(key, _MAX_KEY))
+            data = read_file(key, _MAX_KEY)
+            try:
+                self._key = load_public_key(data)
+            except UsageError as error:
+                raise UsageError(f"{key}: {error.message}", hint=error.hint) from None
             self._envelope = read_file(envelope, MAX_ENVELOPE + 1) if envelope is not None else None
 
     def of(self, archive: Archive, name: str, revision: int | None) -> Iterator[Seal]:

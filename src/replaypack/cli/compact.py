@@ -14,7 +14,10 @@ from ._text import counted, human_size
 
 def compact(
     url: UrlArgument,
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="All recordings where none.")] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAMES]...", help="Names, or patterns as 'nightly/*'. All by default."),
+    ] = None,
     level: Annotated[int, typer.Option(min=1, max=22, help="zstd level")] = 19,
     again: Annotated[bool, typer.Option("--again", help="Write also those anew that are compact already.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which would be written anew.")] = False,
@@ -32,6 +35,8 @@ def compact(
 
     output = Output(json=json)
     with archive_at(url, option) as archive:
+        if not dry_run:
+            archive.storage.require_writable("compact")
         archive.require()
         with progress_bar(json) as report:
             done = compact_them(archive, names or None, level=level, again=again, dry_run=dry_run, progress=report)
@@ -43,20 +48,31 @@ def compact(
             for item in done.recordings
         ]
         output.document(
-            {"dry_run": dry_run, "level": level, "written": done.written, "freed": done.freed, "recordings": recordings}
+            {
+                "dry_run": dry_run,
+                "level": level,
+                "written": done.written,
+                "freed": done.freed,
+                "before": done.before,
+                "after": done.after,
+                "recordings": recordings,
+            }
         )
     else:
         for item in done.recordings:
             if item.error is not None:
                 output.line(f"{item.name}: {item.outcome}: {item.error}")
             elif item.outcome == "compacted":
-                sizes = human_size(item.before) if dry_run else f"{human_size(item.before)} → {human_size(item.after)}"
                 what = "would be compacted" if dry_run else f"revision {item.revision}"
-                output.line(f"{item.name}: {counted(item.records, 'record')}, {sizes}, {what}")
+                output.line(f"{item.name}: {counted(item.records, 'record')}, {what}")
         compact_already = sum(item.outcome == "compact" for item in done.recordings)
         if compact_already:
             output.line(f"{counted(compact_already, 'recording')} compact already at level {level}")
         if done.written:
+            # Of single recordings sizes would say little: they share packs.
+            which = "all recordings" if not names else "these recordings"
+            sizes = f"{human_size(done.before)} before, {human_size(done.after)} now"
+            output.line(f"packs of {which}, each counted once: {sizes}")
             output.line(f"{human_size(done.written)} written; {human_size(done.freed)} to be freed by: {collect}")
     codes = [exit_code(item.error) for item in left if item.error is not None and (names or item.outcome == "failed")]
     if codes:

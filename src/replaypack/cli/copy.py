@@ -8,8 +8,8 @@ import typer
 
 from replaypack.errors import UsageError
 
-from ._common import JsonFlag, OptionList, archive_at, located
-from ._copied import document, show
+from ._common import JsonFlag, OptionList, archive_at, located, note_dead
+from ._copied import arrivals, document, show
 from ._output import Output
 from ._progress import bytes_bar
 
@@ -42,6 +42,7 @@ def copy(
     1 where a recording was left out because it is still being recorded.
     """
     from replaypack.audit import copy as copy_all
+    from replaypack.audit._copy_plan import is_pattern
 
     output = Output(json=json)
     revision: int | None = None
@@ -60,9 +61,11 @@ def copy(
         if place.revision is not None:
             raise UsageError("a copy gets the next revision: DST cannot name one")
         to = place.name
+        if wanted is None or len(wanted) != 1 or is_pattern(wanted[0]):
+            raise UsageError("DST names a recording, so SRC must name one", hint="SRC#name, or one of [NAMES]")
     else:
         target_archive = archive_at(destination, options)
-    with source_archive, target_archive, bytes_bar(json) as report:
+    with source_archive, target_archive, arrivals() as tell, bytes_bar(json) as report:
         done = copy_all(
             source_archive,
             target_archive,
@@ -73,10 +76,13 @@ def copy(
             responses_only=responses_only,
             jobs=jobs,
             progress=report,
+            done=tell,
         )
     if json:
         output.document(document(done))
     else:
         show(output, done)
-    if any(found.state == "left out" for found in done.recordings):
+    left_out = {found.from_name for found in done.recordings if found.state == "left out"}
+    if left_out:
+        note_dead(source_archive, left_out)
         raise typer.Exit(1)

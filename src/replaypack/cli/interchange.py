@@ -47,12 +47,13 @@ def import_(
 
     Readers see the recording once it is whole. Where the import fails or is interrupted, the archive is as it was.
     """
+    from replaypack.integrations._jsonlines_reader import UNKNOWN_MEMBER
     from replaypack.integrations.interchange import detect, format_named
 
     output = Output(json=json)
     path = Path(file)
     if file != _STANDARD and not path.is_file():
-        raise ImportFormatError(f"{file} is not there, or is not a file")
+        raise UsageError(f"{file} is not there, or is not a file")
     if format_ is None and file == _STANDARD:
         format_ = "jsonl"
     format = format_named(format_) if format_ is not None else detect(path)
@@ -71,6 +72,10 @@ def import_(
             summary = format.load(path, archive, at.name, if_exists=if_exists, **options)
         except RecordingExistsError as error:
             error.hint = "--if-exists append continues it, --if-exists replace imports it anew"
+            raise
+        except ImportFormatError as error:
+            if error.hint == UNKNOWN_MEMBER:
+                error.hint = "--skip-unknown leaves such members out, --member OURS=THEIRS says what one is called"
             raise
         place = f"{archive.url}#{at.name}"
     _report(output, "imported", summary, place, file)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ._common import JsonFlag, OptionList, UrlArgument, archive_at, size_of
+from ._common import JsonFlag, OptionList, UrlArgument, archive_at, note_dead, size_of
 from ._output import Output
 from ._text import human_size, missing
 
@@ -45,6 +45,7 @@ def ls(
         else:
             print(f"note: as of {listed.created}, when the catalog was written", file=sys.stderr)
             rows = [_cataloged(entry) for entry in listed.entries]
+        note_dead(archive, [row["name"] for row in rows if row["state"] == "open"])
     if json:
         output.document(rows)
     else:
@@ -98,7 +99,9 @@ def _cataloged(entry: CatalogEntry) -> dict[str, Any]:
     import msgspec
 
     row: dict[str, Any] = msgspec.structs.asdict(entry)
-    return {**row, "content_digest": row.pop("content")}
+    del row["manifest"]
+    row["content_digest"] = row.pop("content")
+    return row
 
 
 def _cells(row: dict[str, Any], *, terminal: bool, long: bool) -> list[object]:

@@ -10,7 +10,7 @@ import typer
 
 from replaypack.errors import UsageError
 
-from ._common import JsonFlag, LocatorArgument, OptionList, located
+from ._common import JsonFlag, OptionList, located
 from ._output import Output
 from ._progress import progress_bar
 from ._text import counted, escape, human_size, spans
@@ -23,7 +23,7 @@ _MOST = 65536
 
 
 def purge(
-    locator: LocatorArgument,
+    locator: Annotated[str, typer.Argument(metavar="LOCATOR", help="URL#name: all of its revisions")],
     records: Annotated[str, typer.Option("--records", metavar="N,N-N,…", help="Sequence numbers, and ranges of them.")],
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why. It stays in the archive.")],
     keep_shared: Annotated[

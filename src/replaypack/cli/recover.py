@@ -100,6 +100,6 @@ def _salvage(url: str, into: str, json: bool, option: list[str] | None) -> None:
             if not done.recordings:
                 output.line("nothing was found that can be recovered")
             elif done.whole:
-                output.line(f"nothing is lost: {counted(len(done.recordings), 'recording')}")
+                output.line(f"nothing is lost: {counted(len({item.name for item in done.recordings}), 'recording')}")
     if not done.whole or not done.recordings:
         raise typer.Exit(1)

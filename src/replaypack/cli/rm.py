@@ -9,13 +9,13 @@ import typer
 
 from replaypack.errors import FormatError, ObjectMissingError, UsageError
 
-from ._common import JsonFlag, LocatorArgument, OptionList, located
+from ._common import JsonFlag, OptionList, located
 from ._output import Output
 from ._text import counted, escape
 
 
 def rm(
-    locator: LocatorArgument,
+    locator: Annotated[str, typer.Argument(metavar="LOCATOR", help="URL#name: all of a recording")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     json: JsonFlag = False,
     option: OptionList = None,
@@ -29,6 +29,7 @@ def rm(
     if at.revision is not None:
         raise UsageError("rm removes a whole recording: leave out the @revision")
     with archive:
+        archive.storage.require_writable("rm")
         try:
             what = counted(len(archive.open(at.name)), "record")
         except (FormatError, ObjectMissingError):

@@ -12,7 +12,7 @@ import typer
 
 from replaypack.errors import UsageError
 
-from ._common import JsonFlag, LocatorArgument, MatchOption, OptionList, recording_at, size_of
+from ._common import JsonFlag, LocatorArgument, MatchOption, OptionList, archive_at, note_dead, recording_at, size_of
 from ._output import Output
 from ._text import counted, dump_json, human_size, jsonable, spans
 
@@ -47,6 +47,7 @@ def show(
     the request, bytes of the response, key; separated by tabs. A terminal too narrow for them leaves some out, and
     says which. With --match keys are those of that match policy, computed here.
     """
+    from replaypack.format.names import parse_locator
     from replaypack.format.row import STATUSES
 
     output = Output(json=json)
@@ -56,6 +57,8 @@ def show(
             raise UsageError(f"status {wanted!r} is not one of {', '.join(STATUSES)}")
     low, high = _time("--since", since), _time("--until", until)
     with recording_at(locator, option, match=match) as recording:
+        if recording.manifest.content.state == "open" and not follow:
+            note_dead(archive_at(parse_locator(locator).url, option), [recording.name])
         if not (records or filtered or follow):
             _summary(output, recording)
             return

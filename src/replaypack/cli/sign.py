@@ -11,7 +11,7 @@ import typer
 
 from replaypack.errors import UsageError
 
-from ._common import JsonFlag, LocatorArgument, OptionList, recording_at
+from ._common import JsonFlag, LocatorArgument, OptionList, located, recording_at
 from ._files import read_file, write_file
 from ._output import Output
 
@@ -46,6 +46,8 @@ def sign(
         raise UsageError("--detached needs --out FILE")
     output = Output(json=json)
     private = _private_key(key)
+    if not detached:
+        located(locator, option)[0].storage.require_writable("sign")
     with recording_at(locator, option, fresh=True) as recording:
         if out is not None:
             write_file(out, detached_signature(recording, private), overwrite=overwrite)
@@ -85,14 +87,21 @@ def keygen(
     if public_file.exists():
         raise UsageError(f"{public_file} is there already", hint="choose another name: keys are not replaced")
     private, public = new_key(_password("new password", confirm=True) if password else None)
+    made = False
     try:
-        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        made = True
+        with open(descriptor, "wb") as stream:
             stream.write(private)
-    except FileExistsError:
-        raise UsageError(f"{file} is there already", hint="choose another name: keys are not replaced") from None
-    except OSError as error:
-        raise UsageError(f"{file} cannot be written: {error.strerror}") from None
-    write_file(public_file, public, overwrite=False)
+        write_file(public_file, public, overwrite=False)
+    except BaseException as error:
+        if made:  # half a pair would be in the way of the next run
+            file.unlink(missing_ok=True)
+        if isinstance(error, FileExistsError):
+            raise UsageError(f"{file} is there already", hint="choose another name: keys are not replaced") from None
+        if isinstance(error, OSError):
+            raise UsageError(f"{file} cannot be written: {error.strerror}") from None
+        raise
     output = Output(json=False)
     output.line(f"{file}: private key; {public_file}: public key, for those who verify")
     output.line(f"key id {key_id(load_public_key(public).public_bytes_raw())}")
@@ -103,11 +112,17 @@ def _private_key(file: Path) -> Ed25519PrivateKey:
 
     data = read_file(file, _MAX_KEY)
     try:
-        return load_private_key(data)
+        try:
+            return load_private_key(data)
+        except UsageError as error:
+            if "encrypted" not in error.message:
+                raise
+        return load_private_key(data, _password(f"password of {file}", confirm=False))
     except UsageError as error:
-        if "encrypted" not in error.message:
-            raise
-    return load_private_key(data, _password(f"password of {file}", confirm=False))
+        hint = error.hint
+        if b"PUBLIC KEY-----" in data or data.startswith(b"ssh-ed25519 "):
+            hint = "it is a public key: sign with the private one"
+        raise UsageError(f"{file}: {error.message}", hint=hint) from None
 
 
 def _password(prompt: str, *, confirm: bool) -> bytes:

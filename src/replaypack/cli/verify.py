@@ -66,7 +66,7 @@ def verify(
         name, revision = at.name, at.revision
     else:
         archive, name, revision = archive_at(target, option), None, None
-        if expect_digest or expect_manifest:
+        if expect_digest is not None or expect_manifest is not None:
             raise UsageError("an expected digest is of one recording: give its locator")
     with archive, checking():
         if name is None:
@@ -97,10 +97,14 @@ def verify(
                     archive, name, revision, content_digest=expect_digest, manifest_digest=expect_manifest
                 )
                 faults = chain(expected, faults)
-            for fault in faults:
-                found.append(fault)
-                if not json:
-                    _print(output, fault)
+            try:
+                for fault in faults:
+                    found.append(fault)
+                    if not json:
+                        _print(output, fault)
+            except KeyboardInterrupt:
+                again = "the same command goes on from here" if state else "with --state FILE it can be continued"
+                raise KeyboardInterrupt(again) from None
         seals = [seal for each in names for seal in signers.of(archive, each, revision)]
     earlier = resumed[0] if resumed else Resumed()
     if json:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,7 +9,7 @@ import typer
 from replaypack.errors import UsageError
 
 from ._common import JsonFlag, OptionList, archive_at, located
-from ._copied import document, show
+from ._copied import arrivals, document, show
 from ._output import Output
 from ._progress import bytes_bar
 from ._text import human_size
@@ -24,7 +23,7 @@ def zip_(
     locators: Annotated[
         list[str], typer.Argument(metavar="LOCATOR...", help="URL#name[@revision], or the URL of an archive for all.")
     ],
-    output_file: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The zip file to write.")],
+    output_file: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="The zip file to write.")],
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace FILE if it is there.")] = False,
     responses_only: Annotated[
         bool, typer.Option("--responses-only", help="Leave the bytes of requests out: it replays, no more.")
@@ -53,9 +52,7 @@ def zip_(
         for of in wanted:
             of.archive.close()
     if json:
-        output.document(
-            {"file": str(output_file), "bytes": done.size, "copied": [document(one) for one in done.copied]}
-        )
+        output.document({"file": output_file, "bytes": done.size, "copied": [document(one) for one in done.copied]})
     else:
         for one in done.copied:
             show(output, one, total=False)
@@ -80,8 +77,8 @@ def unzip(
     source = archive_at(file, option)
     if not source.url.startswith("zip:"):
         source = archive_at(f"zip::{file}", option)
-    with source, archive_at(destination, option) as target, bytes_bar(json) as report:
-        done = copy(source, target, names or None, progress=report)
+    with source, archive_at(destination, option) as target, arrivals() as tell, bytes_bar(json) as report:
+        done = copy(source, target, names or None, progress=report, done=tell)
     if json:
         output.document(document(done))
     else:

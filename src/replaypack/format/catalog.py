@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable
 from typing import Final
 
@@ -19,6 +20,10 @@ CATALOG: Final = "catalog.json.zst"
 FORMAT: Final = "replaypack-catalog"
 VERSION: Final = 1
 _LEVEL: Final = 19
+#: Bytes that a catalog may have of each byte that is stored, and in any case. Two digests in each line do not compress:
+#: what has much more was made to fill the memory of whoever lists.
+_RATIO: Final = 256
+_FLOOR: Final = 4 << 20
 
 
 class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +35,8 @@ class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     started: str
     records: int
+    purged: int
+    withheld: list[str]
     counts: dict[str, int]
     bytes: int
     content: str
@@ -60,13 +67,19 @@ def encode_catalog(created: str, entries: Iterable[CatalogEntry]) -> bytes:
     lines = [canonical_json(msgspec.to_builtins(entry)) for entry in sorted(entries, key=lambda entry: entry.name)]
     head = {"format": FORMAT, "version": VERSION, "created": created, "recordings": len(lines)}
     raw = b"\n".join([canonical_json(head), *lines]) + b"\n"
-    if len(raw) > MAX_FRAME:
+    data = Compressor(_LEVEL)(raw) if len(raw) <= MAX_FRAME else b""
+    if len(raw) > _most(data):
         raise FormatError(
             f"{len(lines)} recordings are more than a catalog can hold",
             where=CATALOG,
             hint="put them into several archives",
         )
-    return Compressor(_LEVEL)(raw)
+    return data
+
+
+def _most(data: bytes) -> int:
+    """The raw bytes that a catalog may have."""
+    return min(MAX_FRAME, max(_FLOOR, _RATIO * len(data)))
 
 
 def parse_catalog(data: bytes, *, where: str = CATALOG) -> Catalog:
@@ -74,9 +87,9 @@ def parse_catalog(data: bytes, *, where: str = CATALOG) -> Catalog:
 
     Members that are not known are passed over: the catalog is derived, and nothing rests on it.
     """
-    lines = decompress(data, where=where).split(b"\n")
+    lines = io.BytesIO(decompress(data, most=_most(data), where=where))
     try:
-        head = _head.decode(lines[0])
+        head = _head.decode(lines.readline())
     except (msgspec.DecodeError, RecursionError) as error:
         raise FormatError(f"the head of the catalog cannot be read: {error}", where=where) from None
     if head.format != FORMAT:
@@ -85,11 +98,11 @@ def parse_catalog(data: bytes, *, where: str = CATALOG) -> Catalog:
         raise FormatError(
             f"the catalog has version {head.version}, newer than this reader", where=where, reason="future_version"
         )
-    if lines[-1] or len(lines) != head.recordings + 2:
-        raise FormatError(f"the catalog does not hold the {head.recordings} lines that it names", where=where)
     entries = []
     last = ""
-    for number, line in enumerate(lines[1:-1], start=2):
+    end = b"\n"
+    for number, line in enumerate(lines, start=2):
+        end = line[-1:]
         try:
             entry = _entry.decode(line)
         except (msgspec.DecodeError, RecursionError) as error:
@@ -98,4 +111,6 @@ def parse_catalog(data: bytes, *, where: str = CATALOG) -> Catalog:
             raise FormatError(f"line {number} of the catalog is out of order or names no recording", where=where)
         last = entry.name
         entries.append(entry)
+    if end != b"\n" or len(entries) != head.recordings:
+        raise FormatError(f"the catalog does not hold the {head.recordings} lines that it names", where=where)
     return Catalog(head.created, entries)

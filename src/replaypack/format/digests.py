@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from blake3 import blake3
 
-from replaypack._digest import digest
+from replaypack._digest import digest, digests
 
-__all__ = ["DIGEST_SIZE", "SHORT_SIZE", "digest", "short_digest"]
+__all__ = ["DIGEST_SIZE", "SHORT_SIZE", "digest", "digests", "short_digest"]
 
 #: Bytes of a whole digest, and of the truncated ones that stand in tables.
 DIGEST_SIZE = 32

@@ -100,7 +100,8 @@ def encode_marks(run: int, since: Mapping[str, float], new: Iterable[str]) -> by
 
 
 def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    # Not strftime, which writes a year before 1000 with fewer digits than `fromisoformat` takes.
+    return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
 def _seconds(time: str) -> float:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from replaypack.errors import FormatError
 
-from .digests import DIGEST_SIZE, digest
+from .digests import DIGEST_SIZE, digest, digests
 
 __all__ = [
     "MerkleTree",
@@ -17,6 +17,7 @@ __all__ = [
     "audit_path_ranges",
     "edge_sizes",
     "leaf_hash",
+    "leaf_hashes",
     "leaves_needed",
     "merkle_root",
     "node_hash",
@@ -27,6 +28,11 @@ __all__ = [
 def leaf_hash(row: bytes) -> bytes:
     """Return the leaf of one row (32 bytes)."""
     return digest(b"\0" + row)
+
+
+def leaf_hashes(rows: Iterable[bytes]) -> list[bytes]:
+    """Return the leaf of each of several rows."""
+    return digests([b"\0" + row for row in rows])
 
 
 def node_hash(left: bytes, right: bytes) -> bytes:
@@ -59,6 +65,21 @@ class MerkleTree:
             count >>= 1
         edge.append(leaf)
         self.count += 1
+
+    def add_all(self, leaves: Sequence[bytes]) -> None:
+        """Add the leaves (32 bytes each) of the next records, in order."""
+        edge, left, nodes = self._edge, self.count, list(leaves)
+        self.count += len(nodes)
+        rest: list[bytes] = []
+        # One level after another: what has no sibling yet stays on the edge.
+        while nodes:
+            if left & 1:
+                nodes.insert(0, edge.pop())
+            if len(nodes) & 1:
+                rest.append(nodes.pop())
+            nodes = digests([b"\1" + a + b for a, b in zip(nodes[::2], nodes[1::2], strict=True)])
+            left >>= 1
+        edge += reversed(rest)
 
     @property
     def edge(self) -> tuple[bytes, ...]:

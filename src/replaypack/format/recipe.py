@@ -21,6 +21,7 @@ __all__ = [
     "BASE64",
     "BLOB_LIMIT",
     "BLOB_RATIO",
+    "MAX_OFFSET",
     "MAX_RANGES",
     "UNPADDED",
     "URLSAFE",
@@ -42,7 +43,8 @@ _FLAGS = BASE64 | URLSAFE | UNPADDED
 
 #: The most ranges a recipe may have. Writers store bytes anew long before; readers refuse more.
 MAX_RANGES = 1 << 16
-_MAX_OFFSET = 1 << 48
+#: Where the literal address space ends.
+MAX_OFFSET = 1 << 48
 #: The same literals may stand in a blob as often as it has ranges, and zeros compress to nothing: a few kilobytes can
 #: name gigabytes. Readers put a blob together that, like the raw bytes of the frames that it lies in, has at most
 #: `BLOB_LIMIT` bytes, or at most `BLOB_RATIO` for each compressed byte of those frames.
@@ -157,7 +159,7 @@ def parse_ops(data: bytes, pos: int, *, where: str = "recipe") -> tuple[list[Op]
         elif tag:
             raise FormatError("a recipe has an unknown kind of part", where=where)
         offset, pos = read_uvarint(data, pos)
-        if not head >> 2 or offset + (head >> 2) > _MAX_OFFSET:
+        if not head >> 2 or offset + (head >> 2) > MAX_OFFSET:
             raise FormatError("a range of a recipe is empty or beyond the literal address space", where=where)
         ops.append(Range(offset, head >> 2, flags))
     return ops, pos

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from replaypack.errors import FormatError
 
-from .recipe import Op, Range, Run, encode_ops, parse_ops, resolve
+from .recipe import MAX_OFFSET, Op, Range, Run, encode_ops, parse_ops, resolve
 from .row import Row, parse_stored_row
 from .table import transpose
 from .varint import read_uvarint, uvarint
@@ -247,6 +247,13 @@ class RecordFrame:
         while len(self._walked) <= number:
             at = len(self._walked)
             pos, end = ends[at], ends[at + 1]
+            lone = _lone_range(self.raw, pos, end)
+            if lone is not None and self._parts < MAX_FRAME_PARTS and self._resolved < MAX_FRAME_RANGES:
+                self._parts += 1
+                self._resolved += 1
+                self._recipe_ranges.append(lone)
+                self._walked.append([lone])
+                continue
             data = self.raw[pos:end]
             own: list[list[Range]] = []
             cursor = 0
@@ -284,6 +291,20 @@ class RecordFrame:
         """How many ranges the recipes of all records resolve to."""
         self.recipes(self.count - 1)
         return self._resolved
+
+
+def _lone_range(raw: bytes, pos: int, end: int) -> list[Range] | None:
+    """The recipe from ``pos`` to ``end`` where it is a single one, and one plain range: most are. None for others."""
+    if end - pos < 3 or raw[pos] != 1:
+        return None
+    try:
+        head, pos = read_uvarint(raw, pos + 1)
+        offset, pos = read_uvarint(raw, pos)
+    except FormatError:
+        return None
+    if pos != end or head & 3 or not head or offset + head > MAX_OFFSET:
+        return None
+    return [Range(offset, head >> 2, 0)]
 
 
 def join_frames(raws: Iterable[bytes]) -> list[bytes]:

@@ -6,6 +6,8 @@ writer that puts the response right behind the row leaves them out and a reader 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from operator import add
 from typing import Annotated, Any
 
 import msgspec
@@ -14,7 +16,7 @@ from msgspec import Meta
 from replaypack._plain import scan
 from replaypack.errors import FormatError
 
-from .digests import DIGEST_SIZE, digest
+from .digests import DIGEST_SIZE, digest, digests
 
 __all__ = [
     "ABSENT_DIGEST",
@@ -30,6 +32,7 @@ __all__ = [
     "parse_row",
     "parse_stored_row",
     "parse_stored_rows",
+    "parse_whole_rows",
     "with_key",
 ]
 
@@ -164,3 +167,29 @@ def parse_stored_rows(stored: list[bytes], inlines: list[bytes | None], *, where
         ):
             raise FormatError("a row is not as rows are", where=where)
     return rows
+
+
+def parse_whole_rows(
+    stored: Sequence[bytes], inlines: Sequence[bytes | None], *, where: str = "rows"
+) -> tuple[list[Row], list[bytes]]:
+    """As `parse_stored_row` of several rows; the `FormatError` does not say which of them is none."""
+    if None in inlines:
+        whole = [
+            data if inline is None else data + digest(inline) for data, inline in zip(stored, inlines, strict=True)
+        ]
+    else:
+        whole = list(map(add, stored, digests(inlines)))  # type: ignore[arg-type]
+    try:
+        rows = list(map(_decoder.decode, whole))
+    except (msgspec.MsgspecError, RecursionError, ValueError) as error:
+        raise FormatError(f"a row does not parse: {error}", where=where) from None
+    for row, data, inline in zip(rows, whole, inlines, strict=True):
+        if (
+            data[:3] != _HEAD
+            or data[-34:-32] != _DIGEST_HEAD
+            or (inline is not None and not row.response_size == len(inline) < INLINE_LIMIT)
+            or (row.response_encoding == 0 and (row.response_size or row.response_digest != ABSENT_DIGEST))
+            or (row.attributes is not None and scan(row.attributes).foreign)
+        ):
+            raise FormatError("a row is not as rows are", where=where)
+    return rows, whole

@@ -73,6 +73,10 @@ class TableShape:
         self.page_entries = PAGE_SIZE // width
         self.fence = Struct(f">{key}s{SHORT_SIZE}sIII")
 
+    def split(self, rows: bytes) -> list[bytes]:
+        """Entries one after another, as a list."""
+        return [rows[at : at + self.width] for at in range(0, len(rows), self.width)]
+
     def __repr__(self) -> str:
         return f"<table {self.name}>"
 

@@ -46,6 +46,12 @@ def read_uvarint(data: bytes | memoryview, pos: int) -> tuple[int, int]:
         following = data[pos + 1]
         if 0 < following < 128:
             return byte & 127 | following << 7, pos + 2
+        if following:
+            third = data[pos + 2]
+            if 0 < third < 128:
+                return byte & 127 | (following & 127) << 7 | third << 14, pos + 3
+            if third and 0 < (fourth := data[pos + 3]) < 128:
+                return byte & 127 | (following & 127) << 7 | (third & 127) << 14 | fourth << 21, pos + 4
         while True:
             byte = data[pos]
             pos += 1

@@ -15,7 +15,10 @@ from replaypack.tagged import load_json
 
 from .interchange import described
 
-__all__ = ["BOM", "MAX_LINE", "Reader", "Unknown"]
+__all__ = ["BOM", "MAX_LINE", "UNKNOWN_MEMBER", "Reader", "Unknown"]
+
+#: What to do about a member that is not known.
+UNKNOWN_MEMBER = "skip unknown members, or say what they are called"
 
 #: Bytes of the longest line that is read or written.
 MAX_LINE = 1 << 30
@@ -145,7 +148,7 @@ class Reader:
 
     def _unknown(self, name: str) -> None:
         if self.unknown == "refuse" or self.strict:
-            raise _Refused(f"the member {name!r} is not known", "skip unknown members, or say what they are called")
+            raise _Refused(f"the member {name!r} is not known", UNKNOWN_MEMBER)
         self._skipped[name] = self._skipped.get(name, 0) + 1
 
 

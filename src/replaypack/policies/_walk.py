@@ -67,6 +67,7 @@ class Walk:
 
     _MAX_NESTING = 8
     _LOOKS = 4
+    _AGAIN = 4
 
     def __init__(self, rules: Rules, known: KnownSecrets, memo: Memo, notes: list[Note] | None = None) -> None:
         self._rules = rules
@@ -243,6 +244,17 @@ class Walk:
                 return found[0]
         before, self.bits = self.bits, 0
         new = self._text(text)
+        if new == text:
+            new = text
+        elif type(new) is str:
+            # What one rule left may be what another one looks for: what is recorded has nothing for any of them.
+            for _ in range(self._AGAIN):
+                again = self._text(new)
+                if again == new:
+                    break
+                new = again
+                if type(new) is not str:
+                    break
         if new is not text and self._notes is None:
             memo.remember(text, new, self.bits)
         self.bits |= before

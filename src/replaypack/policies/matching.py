@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from replaypack._plain import Census, on_fresh_stack, survey
-from replaypack.canonical import canonical_json, key_digest, key_of_canonical
+from replaypack.canonical import canonical_json, key_digest, key_digests, key_of_canonical
 from replaypack.errors import CanonicalizationError, FormatError, UsageError
 
 from ._apply import Plan
@@ -258,6 +258,10 @@ class MatchPolicy:
         if value is census.value:
             return key_of_canonical(kind, canonical_json(value, census=census))
         return key_of_canonical(kind, canonical_json(value))
+
+    def keys(self, kinds: Sequence[str], identities: Sequence[object], *, plain: bool = False) -> list[bytes]:
+        """`key` of several calls; ``plain`` as in `key_digests`. Raises as `key` does."""
+        return list(map(self.key, kinds, identities)) if self.rules else key_digests(kinds, identities, plain=plain)
 
     def _apply(self, kind: str, value: Any) -> Any:
         plan = self._plan(kind, value)

@@ -100,7 +100,10 @@ class RedactionPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 def _sound(label: str, text: str) -> bool:
-    return bool(_PREFIX.fullmatch(text)) if label == "prefixes" else bool(words(text)) and len(text) <= 128
+    if label != "prefixes":
+        return bool(words(text)) and len(text) <= 128
+    # What stands for secrets is none itself.
+    return bool(_PREFIX.fullmatch(text)) and text not in PLACEHOLDER and PLACEHOLDER not in f"__{text}"
 
 
 DEFAULT: Final = RedactionPolicy()

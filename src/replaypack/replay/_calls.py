@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Generator, Iterable, Mapping
 from inspect import iscoroutine
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from replaypack._arguments import check_type
 from replaypack.errors import UsageError
@@ -80,7 +80,8 @@ class Calls(ABC):
         the path) for what cannot be stored, which for a result is after the call; `UsageError` for a kind that does
         not answer; what `Archive.open`, `Archive.recorder` and `Recorder.append` raise.
         """
-        _check_callable(call)
+        if not callable(call):
+            _refuse(call)
         step = self._begin(kind, identity, name)
         if step is None:
             return call()
@@ -103,7 +104,8 @@ class Calls(ABC):
         returns: Any = None,
     ) -> _T:
         """`call` with a function to be awaited."""
-        _check_callable(call)
+        if not callable(call):
+            _refuse(call)
         step = await self._abegin(kind, identity, name)
         if step is None:
             return await call()
@@ -130,7 +132,8 @@ class Calls(ABC):
         Everything, the key too, waits for the first item to be asked for. ``returns`` is for each item. An answer
         that was recorded whole is a stream of one item.
         """
-        _check_callable(call)
+        if not callable(call):
+            _refuse(call)
         step = self._begin(kind, identity, name)
         if step is None:
             return (yield from call())
@@ -156,7 +159,8 @@ class Calls(ABC):
         """`stream` for ``async for``."""
 
         async def opened() -> Opened:
-            _check_callable(call)
+            if not callable(call):
+                _refuse(call)
             step = await self._abegin(kind, identity, name)
             if step is None:
                 return log_of(None), aiter(call()), None
@@ -178,7 +182,7 @@ class Calls(ABC):
             return (aplay if stream == "async" else play)(record, converter(returns), timed=self._timed)
         if row.status:
             raise rebuild(record.error or {})
-        convert = converter(returns)
+        convert = None if returns is None else converter(returns)
         return record.response if convert is None else convert(record.response)
 
     def _outcome(self, capture: Capture, result: Any, returns: Any) -> Any:
@@ -197,15 +201,14 @@ class Calls(ABC):
         return plain if convert is None else convert(plain)
 
 
-def _check_callable(call: object) -> None:
+def _refuse(call: object) -> NoReturn:
     """Before anything is recorded: what is no function would be taken down as a failure of the tool."""
-    if not callable(call):
-        if iscoroutine(call):
-            call.close()
-        raise UsageError(
-            f"the call is a function without arguments, not {type(call).__name__}",
-            hint="it is made only where nothing answers: write `lambda: f(x)`, not `f(x)`",
-        )
+    if iscoroutine(call):
+        call.close()
+    raise UsageError(
+        f"the call is a function without arguments, not {type(call).__name__}",
+        hint="it is made only where nothing answers: write `lambda: f(x)`, not `f(x)`",
+    )
 
 
 def _tool_identity(name: str, args: Any) -> dict[str, Any]:

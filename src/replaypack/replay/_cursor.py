@@ -9,6 +9,7 @@ from functools import cached_property
 from replaypack._read.ahead import UNREAD, Ahead
 from replaypack.canonical import key_digest
 from replaypack.errors import CanonicalizationError, PurgedError
+from replaypack.format.row import Row
 from replaypack.recording import Record, Recording
 
 __all__ = ["Cursor"]
@@ -30,7 +31,7 @@ class Cursor:
     Memory: one bit a record, one entry for each key that was asked more than once, and a frame of records.
     """
 
-    def __init__(self, recording: Recording, *, answers: Callable[[Record], bool]) -> None:
+    def __init__(self, recording: Recording, *, answers: Callable[[Row], bool]) -> None:
         self.recording = recording
         self._answers = answers
         self._count = len(recording)
@@ -59,7 +60,7 @@ class Cursor:
             key = key_digest(kind, identity)
         except CanonicalizationError:
             return None
-        return None if (key, scope) in self._next else self._take_front(key, scope)
+        return None if self._next and (key, scope) in self._next else self._take_front(key, scope)
 
     @cached_property
     def _as_it_is(self) -> bool:
@@ -87,15 +88,15 @@ class Cursor:
                 if record is None:
                     return None
                 label = record.scope
-            if record is None or not self._play(record):
+            if record is None or not self._play(record.seq, record):
                 record = self._numbered(key, label)
                 if record is None:
                     return None
-                if not self._play(record):
+                if not self._play(record.seq, record):
                     continue
             if isinstance(record, PurgedError):
                 raise record
-            if self._answers(record):
+            if self._answers(record.head):
                 return record
 
     def _at(self, key: bytes, scope: str | None, nth: int = 0) -> Record | PurgedError | None:
@@ -119,16 +120,15 @@ class Cursor:
             row = ahead.rows[at]
             asked = (row.key if ahead.keys is None else ahead.keys[at]) == key and row.scope == scope
             response = ahead.take(at) if asked else UNREAD
-            record = Record(self.recording, ahead.found(at), index, response)
-            if not self._answers(record):
-                self._play(record)  # whatever is asked for, it is stepped over
-            elif not asked:
+            answers = self._answers(row)
+            if answers and not asked:
                 break
-            else:
-                if response is UNREAD:
-                    record.response  # noqa: B018 - what cannot be read is not played
-                if self._play(record):
-                    return record
+            record = Record(self.recording, ahead.found[at], index, response)
+            if answers and response is UNREAD:
+                record.response  # noqa: B018 - what cannot be read is not played
+            # One that answers nothing is stepped over, whatever is asked for.
+            if self._play(row.seq, record) and answers:
+                return record
         return None
 
     def _look_ahead(self, before: Record) -> Ahead:
@@ -154,9 +154,8 @@ class Cursor:
                     self._next[key, label] = min(self._next[key, label], nth)
         return record
 
-    def _play(self, record: Record | PurgedError) -> bool:
+    def _play(self, seq: int, record: Record | PurgedError) -> bool:
         """Mark a record as played; false where it was."""
-        seq = record.seq
         with self._lock:
             if seq != self._front:
                 if self._is_played(seq):
@@ -214,7 +213,7 @@ class Cursor:
         if self._front >= self._count:
             return
         for record in self.recording.records(first=self._front, last=self._count - 1):
-            if not self._is_played(record.seq) and self._answers(record):
+            if not self._is_played(record.seq) and self._answers(record.head):
                 yield record
 
     def _tally(self, key: bytes, scope: str | None) -> tuple[int, int | None]:
@@ -232,7 +231,7 @@ class Cursor:
         label = found.scope if found is not None else None
         nth = 0
         while found is not None:
-            if isinstance(found, PurgedError) or self._answers(found):
+            if isinstance(found, PurgedError) or self._answers(found.head):
                 yield found
             nth += 1
             found = self._at(key, label, nth)

@@ -18,7 +18,7 @@ from replaypack._process import process_id
 from replaypack._threads import in_thread
 from replaypack.archive import Archive
 from replaypack.errors import PurgedError, ReplaypackError, SessionClosedError, UnplayedRecordsError, UsageError
-from replaypack.format.row import FLAGS
+from replaypack.format.row import FLAGS, Row
 from replaypack.policies.matching import MatchSpec
 from replaypack.recording import Record, Recording
 
@@ -123,7 +123,7 @@ class ReplaySession(Calls):
         self._cursor: Cursor | None = None
         self._sink: Sink | None = None
         self._misses: dict[tuple[bytes, str | None], int] = {}
-        self._position = 0
+        self._last: Record | None = None
 
     @classmethod
     def from_recording(cls, recording: Recording, **options: Any) -> Self:
@@ -412,7 +412,7 @@ class ReplaySession(Calls):
                     return self._missed(kind, identity, name, key, scope, purged)
                 if record is None:
                     return self._missed(kind, identity, name, key, scope)
-            self._position = record.seq
+            self._last = record
             return record
         if self._sink is None:
             return None
@@ -496,14 +496,13 @@ class ReplaySession(Calls):
             identity,
             name=name,
             scope=scope,
-            near=self._position,
+            near=self._last.seq if self._last is not None else 0,
             played=played,
-            answers=self._answers,
+            answers=lambda record: self._answers(record.head),
             purged=purged,
         )
 
-    def _answers(self, record: Record) -> bool:
-        row = record.head
+    def _answers(self, row: Row) -> bool:
         if row.status > 1 or row.kind in self._silent:
             return False
         return self._answer_truncated or not row.flags & _TRUNCATED

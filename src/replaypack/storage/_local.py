@@ -309,6 +309,8 @@ def translated(error: OSError, operation: str, url: str) -> StorageError:
         return AccessDeniedError(reason, operation=operation, url=url)
     if error.errno in _MISSING and operation.startswith("get"):
         return ObjectMissingError("no such object", operation=operation, url=url)
+    if error.errno == errno.ENOTDIR:
+        return StorageError("a file lies where a directory has to be", operation=operation, url=url)
     return StorageError(reason, operation=operation, url=url)
 
 

@@ -190,6 +190,13 @@ class Storage(ABC):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"
 
+    def require_writable(self, operation: str) -> None:
+        """Raise `ReadOnlyStorageError` where nothing can be written: before long work, and without asking the store."""
+        if self.read_only:
+            scheme = self.url.partition(":")[0]
+            what = {"zip": "a zip file", "http": "http", "https": "https"}.get(scheme, "this storage")
+            raise ReadOnlyStorageError(f"{what} can only be read", operation=operation, url=self.url)
+
     # -- shared by the backends -------------------------------------------------------------------------
 
     def _at(self, key: str) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from replaypack.errors import ObjectMissingError
 from replaypack.storage._local import LocalStorage
 from replaypack.storage._remote import RemoteStorage
 
@@ -21,7 +23,12 @@ class LocalZip:
         self._name = whole.name
 
     def suffix(self, length: int) -> bytes:
-        return self._storage._read_suffix(self._name, length)
+        try:
+            return self._storage._read_suffix(self._name, length)
+        except ObjectMissingError:
+            directory = os.path.isdir(self.url)
+            what = "it is a directory, not a zip file" if directory else "there is no such zip file"
+            raise ObjectMissingError(what, operation="open", url=self.url) from None
 
     def ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         return self._storage._read_ranges([(self._name, start, length) for start, length in ranges])
