@@ -105,22 +105,29 @@ def known(path: Path) -> Everything:
         return {recording.name: _known(recording, told) for recording in opened}
 
 
-def _told(storage: Storage, opened: list[Recording]) -> dict[bytes, set[Place]]:
-    """By digest of a literal frame: the tables of contents and pages that say at what offset it lies."""
-    told: dict[bytes, set[Place]] = {}
+#: By the id of a recording and the digest of a literal frame.
+Told = dict[tuple[str, bytes], set[Place]]
+
+
+def _told(storage: Storage, opened: list[Recording]) -> Told:
+    """The tables of contents and pages that say at what offset of a recording a frame lies."""
+    told: Told = {}
     for info in storage.list("packs/"):
         data = storage.get(info.key)
         begin = len(data) - TRAILER_SIZE - parse_trailer(data)[0]
-        for frame in parse_pack(data).frames:
+        toc = parse_pack(data)
+        for frame in toc.frames:
             if frame.kind == FrameKind.LITERAL and frame.origin is not None:
-                told.setdefault(frame.digest, set()).add((info.key, begin, len(data)))
+                of = toc.origins[frame.origin].recording.hex(), frame.digest
+                told.setdefault(of, set()).add((info.key, begin, len(data)))
     for recording in opened:
         for segment in recording.index.segments:
             for number in range(len(segment.root(LITERALS).fences)):
                 page = segment.page_frame(LITERALS, number)
                 [rows] = recording.index.pages([(segment, LITERALS, number)])
                 for at in range(0, len(rows), LITERALS.width):
-                    told.setdefault(unpack_frame(rows, at).digest, set()).add(_place(page))
+                    of = recording.manifest.content.id, unpack_frame(rows, at).digest
+                    told.setdefault(of, set()).add(_place(page))
     return told
 
 
@@ -128,7 +135,7 @@ def _place(frame: Frame) -> Place:
     return pack_key_of(frame.pack.digest), frame.at.offset, frame.at.offset + frame.at.length
 
 
-def _known(recording: Recording, told: dict[bytes, set[Place]]) -> Records:
+def _known(recording: Recording, told: Told) -> Records:
     index = recording.index
     frames = list(index.frames())
     result: Records = {}
@@ -148,7 +155,7 @@ def _known(recording: Recording, told: dict[bytes, set[Place]]) -> Records:
                 used.append(other)
                 digests.add(entry.digest)
         places = frozenset(map(_place, used))
-        tells = frozenset(frozenset(told[digest]) for digest in digests)
+        tells = frozenset(frozenset(told[recording.manifest.content.id, digest]) for digest in digests)
         result.setdefault(ident(record.row), []).append(Known(record.row, blobs, places, tells))
     return result
 

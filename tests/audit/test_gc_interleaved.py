@@ -182,7 +182,7 @@ def compacts_together(archive: Archive, ledger: Ledger) -> None:
 
 
 def half_purged(archive: Archive, ledger: Ledger) -> None:
-    record(archive, ledger, "purged", ["p1" * 3000, "p2" * 3000, LARGE])
+    record(archive, ledger, "purged", ["p1" * 512, "p2" * 512])
     with_base(archive, ledger)
     dies(archive, "recordings/purged/00000003.json", purges_one)
 
@@ -193,7 +193,7 @@ def purges_one(archive: Archive) -> None:
 
 def purges(archive: Archive, ledger: Ledger) -> None:
     # What is acknowledged from the first step on is that it may go.
-    ledger.names["purged"] = ["p1" * 3000, LARGE]
+    ledger.names["purged"] = ["p1" * 512]
     purges_one(archive)
 
 

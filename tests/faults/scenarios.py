@@ -123,6 +123,7 @@ class Append(Record):
 
 class Replace(Record):
     name = "replace"
+    heavy = True
     _numbers: ClassVar[range] = range(4, 8)
     _options: ClassVar[dict[str, Any]] = {"if_exists": "replace"}
 
@@ -138,6 +139,7 @@ class Replace(Record):
 
 class Based(Record):
     name = "base"
+    heavy = True
     prepared: ClassVar[dict[str, range]] = {"old": range(6)}
     _numbers: ClassVar[range] = range(6, 10)
     _options: ClassVar[dict[str, Any]] = {"base": "old"}
@@ -223,6 +225,11 @@ class Catalog(Scenario):
 
     def run(self, archive: Archive, ack: Ack, directory: Path) -> None:
         write_catalog(archive)
+
+    def complete(self, archive: Archive) -> None:
+        catalog = archive.manifests.catalog()
+        assert catalog is not None
+        assert [(entry.name, entry.records) for entry in catalog.entries] == [("a", 2), ("b", 2)]
 
 
 class Collect(Scenario):

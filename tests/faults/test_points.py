@@ -14,14 +14,25 @@ from .storage import KINDS, Kind
 #: In memory nothing outlives a process, and nothing of a write that was cut short stays.
 KINDS_OF: dict[str, tuple[Kind, ...]] = {"local": KINDS, "objects": ("die",), "memory": ("fail", "down", "lost")}
 #: The rest takes minutes.
-ALWAYS = {("local", "fail"), ("local", "die"), ("memory", "lost")}
+ALWAYS = {("local", "fail"), ("memory", "lost")}
+#: A process for each operation.
+DIE = {"record", "compact", "purge"}
+
+
+def is_daily(scenario: Scenario, storage: str, kind: Kind) -> bool:
+    """Whether a case is not heavy."""
+    if (storage, kind) == ("local", "die"):
+        return scenario.name in DIE
+    return (storage, kind) in ALWAYS and not (scenario.heavy and kind != "fail")
+
+
 CASES = [
     pytest.param(
         scenario,
         storage,
         kind,
         id=f"{scenario.name}-{storage}-{kind}",
-        marks=() if (storage, kind) in ALWAYS and not (scenario.heavy and kind != "fail") else pytest.mark.heavy,
+        marks=() if is_daily(scenario, storage, kind) else pytest.mark.heavy,
     )
     for scenario in SCENARIOS
     for storage in scenario.storages

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from replaypack import Archive
+from replaypack.audit import purge
 from replaypack.errors import (
     AccessDeniedError,
     ObjectExistsError,
@@ -14,6 +16,7 @@ from replaypack.errors import (
     StorageFullError,
     StorageTimeoutError,
     StorageUnavailableError,
+    StorageUnsupportedError,
 )
 from replaypack.storage import Storage
 from replaypack.storage._retry import Retry
@@ -369,3 +372,23 @@ def test_what_a_bucket_keeps(s3_bucket: Bucket) -> None:
     s3_bucket.proxy.inject(Fault.s3(403, "AccessDenied"))
     with pytest.raises(AccessDeniedError):
         storage.keeps_deleted()
+
+
+def test_a_bucket_with_object_lock(s3_bucket: Bucket) -> None:
+    """It can be written and read, and cannot forget."""
+    other = s3_bucket.open()
+    name = f"{s3_bucket.name}-locked"
+    lock = {"ObjectLockEnabled": "Enabled", "Rule": {"DefaultRetention": {"Mode": "COMPLIANCE", "Days": 1}}}
+    for method, more in (
+        ("create_bucket", {"ObjectLockEnabledForBucket": True}),
+        ("put_object_lock_configuration", {"ObjectLockConfiguration": lock}),
+    ):
+        other._await(other._fs()._call_s3, method, Bucket=name, **more)
+    s3_bucket.url = f"s3://{name}/archive"
+    archive = Archive("", storage=s3_bucket.open())
+    with archive.recorder("r") as recorder:
+        recorder.append(kind="tool", identity=1, response="an answer")
+    assert list(archive.verify()) == []
+    with pytest.raises(StorageUnsupportedError, match=r"cannot forget: .* keeps versions"):
+        purge(archive, "r", [0], "asked to")
+    assert [record.response for record in archive.open("r", fresh=True).records()] == ["an answer"]

@@ -241,7 +241,10 @@ class Payload:
             if not left:
                 continue
             tells = tells or self._tells()
-            raw = read_frame(reader, pack, info)
+            try:
+                raw = read_frame(reader, pack, info)
+            except ObjectMissingError:
+                continue  # an older revision named it, and both were collected
             if any(tells(raw[low:high]) for low, high in left):
                 for low, high in left:
                     self._span(info.digest, low, high)

@@ -8,7 +8,8 @@ wrote meanwhile may have brought some of it back.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -25,6 +26,7 @@ from replaypack.errors import (
     ConflictError,
     FormatError,
     ObjectExistsError,
+    ObjectMissingError,
     ReadOnlyStorageError,
     StorageUnsupportedError,
     UsageError,
@@ -369,7 +371,8 @@ class _Purge:
             if any(info.origin in origins for info in toc.frames):
                 own.add(pack)
                 if unexplained:
-                    payload.explore(self._reader, PackRef(pack, inventory.packs[pack]), toc)
+                    with _collected(pack not in referenced):
+                        payload.explore(self._reader, PackRef(pack, inventory.packs[pack]), toc)
             elif unexplained and pack not in self._explored and payload.may_be_in(toc):
                 common[pack] = toc
             if pack in own or any(info.digest in payload.spans for info in toc.frames):
@@ -411,20 +414,12 @@ class _Purge:
             raise _shared_error(self._name, shared)
         self._shared |= shared
         self._uses = uses
-        bad = {
-            pack
-            for pack, toc in suspicious.items()
-            if self._is_bad(
-                payload,
-                PackRef(pack, inventory.packs[pack]),
-                toc,
-                taken,
-                rows_kept,
-                keys,
-                pack in named,
-                pack not in kept_pages,
-            )
-        }
+        bad: set[str] = set()
+        for pack, toc in suspicious.items():
+            ref, pages = PackRef(pack, inventory.packs[pack]), pack not in kept_pages
+            with _collected(pack not in referenced):
+                if self._is_bad(payload, ref, toc, taken, rows_kept, keys, pack in named, pages):
+                    bad.add(pack)
         bad |= self._packs.keys()
         rewrites = [held for held in newest.values() if held.packs & bad]
         if self._has_records(target) and target not in rewrites:
@@ -647,6 +642,16 @@ class _Purge:
             self._storage.delete(key)
         self._note(plan)
         return True
+
+
+@contextmanager
+def _collected(may_be: bool) -> Iterator[None]:
+    """Pass over a pack that is gone where nobody needs it any more: a collector was faster."""
+    try:
+        yield
+    except ObjectMissingError:
+        if not may_be:
+            raise
 
 
 def _shared_error(name: str, shared: Records) -> UsageError:
