@@ -2,7 +2,7 @@
 
 All references between the parts of an archive are digests, so that it does not matter under which name a frame was
 found, or where in which pack. The catalog is a database in a temporary file: memory does not grow with packs, only
-with manifests, which are all held (a few kilobytes each; one that lists thousands of packs itself up to half a megabyte).
+with manifests, which are all held (a few kilobytes each; one that lists thousands of packs itself up to 128 KiB).
 """
 
 from __future__ import annotations
