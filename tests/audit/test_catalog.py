@@ -19,6 +19,7 @@ from replaypack.errors import (
     AccessDeniedError,
     FormatError,
     ObjectMissingError,
+    ReadOnlyStorageError,
     ReplaypackWarning,
     StorageUnsupportedError,
 )
@@ -74,7 +75,7 @@ def test_a_web_server_lists_by_it_and_says_so(archive: Archive, web: Archive) ->
 
 def test_a_catalog_is_not_made_where_nothing_is_listed(archive: Archive, web: Archive) -> None:
     write_catalog(archive)
-    with pytest.raises(StorageUnsupportedError):
+    with pytest.raises(ReadOnlyStorageError):
         write_catalog(web)
 
 
@@ -85,9 +86,12 @@ def test_a_bucket_that_permits_no_listing_is_listed_by_it(archive: Archive) -> N
 
     assert archive.storage.local_path is not None
     readers = Archive("", storage=NoList(archive.storage.local_path))
-    with pytest.raises(AccessDeniedError):
-        list(readers.recordings())
+    for ask in (lambda: list(readers.recordings()), lambda: write_catalog(readers)):
+        with pytest.raises(AccessDeniedError):
+            ask()
     write_catalog(archive)
+    with pytest.raises(AccessDeniedError):  # a catalog is not made of a catalog
+        write_catalog(readers)
     with pytest.warns(ReplaypackWarning):
         assert list(readers.recordings()) == ["a", "b/one", "b/two"]
 
