@@ -464,7 +464,7 @@ def test_a_base_that_goes_before_the_claim_is_noticed(tmp_path: Path) -> None:
 def test_packs_that_waited_too_long_for_their_manifest(monkeypatch: pytest.MonkeyPatch) -> None:
     """A recorder that does not flush for longer than the grace loses packs; it notices, and its journal has all."""
     monkeypatch.setattr("replaypack._write.worker.PACK_TARGET", 2000)
-    monkeypatch.setattr("replaypack._write.publish._UPLOADED_LONG_AGO", -1)
+    monkeypatch.setattr("replaypack._write.publish.UPLOADED_LONG_AGO", -1)
     store, ledger = ClockStorage(), Ledger()
     archive = archive_of(store)
     recorder = archive.recorder("new", flush_interval=None)
