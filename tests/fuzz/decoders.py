@@ -178,8 +178,8 @@ def summary(data: bytes) -> None:
 
 @functools.cache
 def _richest() -> bytes:
-    """The manifest with the most records."""
-    return max(_texts("manifest", "manifest"), key=lambda text: int(json.loads(text)["content"]["records"]))
+    """A manifest with records."""
+    return (VECTORS / "archive" / "tiny" / "recordings" / "first" / "latest.json").read_bytes()
 
 
 def tombstones(data: bytes) -> None:
