@@ -7,6 +7,11 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How long an example takes says how busy the machine is.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 # A shell without job control starts what runs in the background with Ctrl-C ignored, and its children inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
