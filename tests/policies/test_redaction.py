@@ -379,9 +379,18 @@ CALLS = st.recursive(
 )
 
 
+PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIEow\n-----END RSA PRIVATE KEY-----"
+
+
+def test_a_private_key_in_a_query_goes_as_a_whole() -> None:
+    redacted = Redactor(DEFAULT).redact(f"https://u:{PEM}@h/p?authorization={PEM}&q=1")
+    assert redacted == "https://u:__redacted__@h/p?authorization=__redacted__&q=1"
+
+
 @pytest.mark.parametrize("policy", [DEFAULT, RedactionPolicy(names=("thing",), keep=("password",), prefixes=("red-",))])
 @given(value=VALUES | CALLS)
 @example(value={"client_secret=__redacted__&scope=y": 1, "data:text/plain;base64,aGVsbG8gd29ybGQ=": 2})
+@example(value={f"https://u:{PEM}@h/p?authorization={PEM}": "x"})
 @example(value="https://u:" + _base64('{"n": 6, "secret": "hunter2"}', packed=True) + "@h")
 def test_redacting_again_changes_nothing(policy: RedactionPolicy, value: Any) -> None:
     """Whoever replays may take a call that equals a recorded one for that, without a look for secrets."""
