@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
+import resource
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 import msgspec
@@ -21,9 +24,11 @@ from replaypack import Archive
 from .workloads import Call
 
 __all__ = [
+    "Interleaved",
     "Row",
     "cache_path",
     "directory_size",
+    "interleaved",
     "json_line",
     "line_compressor",
     "note",
@@ -53,6 +58,45 @@ def table(rows: Iterable[Row]) -> str:
 def note(text: str) -> None:
     """Say how far it is; the table alone goes to stdout."""
     print(text, file=sys.stderr, flush=True)
+
+
+class Interleaved(NamedTuple):
+    """What rounds of several peers, one after another, took: medians of wall and processor time (seconds) by peer,
+    and of each round both."""
+
+    wall: dict[str, float]
+    cpu: dict[str, float]
+    rounds: dict[str, list[tuple[float, float]]]
+
+    def said(self) -> str:
+        """Each peer with its times."""
+        return ", ".join(f"{peer} {wall:.2f} s (cpu {self.cpu[peer]:.2f})" for peer, wall in self.wall.items())
+
+    def ratio(self, of: str, to: str) -> float:
+        """The median of the rounds' ratios of wall time."""
+        return median(a / b for (a, _), (b, _) in zip(self.rounds[of], self.rounds[to], strict=True))
+
+
+def interleaved(peers: Mapping[str, Callable[[Path], object]], rounds: int) -> Interleaved:
+    """Run ``peers`` in turns, each time in an empty directory, which they are given."""
+    times: dict[str, list[tuple[float, float]]] = {peer: [] for peer in peers}
+    for _ in range(rounds):
+        for peer, action in peers.items():
+            times[peer].append(_timed(action))
+    wall = {peer: median(seen for seen, _ in pairs) for peer, pairs in times.items()}
+    cpu = {peer: median(used for _, used in pairs) for peer, pairs in times.items()}
+    return Interleaved(wall, cpu, times)
+
+
+def _timed(action: Callable[[Path], object]) -> tuple[float, float]:
+    """Wall and processor time (of all threads and of child processes), in seconds."""
+    with scratch() as directory:
+        children = resource.getrusage(resource.RUSAGE_CHILDREN)
+        wall, cpu = time.perf_counter(), time.process_time()
+        action(directory)
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return wall, cpu + after.ru_utime + after.ru_stime - children.ru_utime - children.ru_stime
 
 
 def cache_path(name: str) -> Path:

@@ -5,14 +5,11 @@ from __future__ import annotations
 
 import os
 import random
-import resource
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from blake3 import blake3
@@ -20,7 +17,7 @@ from blake3 import blake3
 from replaypack import Archive
 from replaypack.storage import MemoryStorage
 
-from .common import Row, directory_size, note, record, scratch
+from .common import Row, directory_size, interleaved, note, record, scratch
 from .workloads import Call, agent, flat
 
 __all__ = ["run"]
@@ -42,18 +39,6 @@ def _ours(source: Path, target: Path, *, fsync: bool) -> None:
         archive.copy_to(target, storage_options={"replaypack": {"fsync": fsync}})
 
 
-def _timed(action: Callable[[Path], None]) -> tuple[float, float]:
-    """Wall and processor time (of child processes too), in seconds."""
-    with scratch() as directory:
-        children = resource.getrusage(resource.RUSAGE_CHILDREN)
-        wall, cpu = time.perf_counter(), time.process_time()
-        action(directory / "copy")
-        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        cpu += after.ru_utime + after.ru_stime - children.ru_utime - children.ru_stime
-        return wall, cpu
-
-
 def _speed(rounds: int, sizes: tuple[int, int, int]) -> Row:
     runs, turns, megabytes = sizes
     with scratch() as directory:
@@ -70,25 +55,20 @@ def _speed(rounds: int, sizes: tuple[int, int, int]) -> Row:
         shutil.rmtree(path / "journal", ignore_errors=True)
         size = directory_size(path)
         peers: dict[str, Callable[[Path], None]] = {
-            "ours": lambda to: _ours(path, to, fsync=False),
-            "ours, fsync": lambda to: _ours(path, to, fsync=True),
-            "cp": lambda to: _cp_and_b3sum(path, to),
+            "ours": lambda to: _ours(path, to / "copy", fsync=False),
+            "ours, fsync": lambda to: _ours(path, to / "copy", fsync=True),
+            "cp": lambda to: _cp_and_b3sum(path, to / "copy"),
         }
-        times: dict[str, list[tuple[float, float]]] = {peer: [] for peer in peers}
-        for _ in range(rounds):
-            for peer, action in peers.items():
-                times[peer].append(_timed(action))
-    wall = {peer: median(seen for seen, _ in pairs) for peer, pairs in times.items()}
-    cpu = {peer: median(used for _, used in pairs) for peer, pairs in times.items()}
-    ratio = median(b / a for (a, _), (b, _) in zip(times["ours"], times["cp"], strict=True))
-    synced = median(b / a for (a, _), (b, _) in zip(times["ours, fsync"], times["cp"], strict=True))
-    note("copy: " + ", ".join(f"{peer} {wall[peer]:.2f} s (cpu {cpu[peer]:.2f})" for peer in peers))
+        took = interleaved(peers, rounds)
+    ratio, synced = took.ratio("cp", "ours"), took.ratio("cp", "ours, fsync")
+    note(f"copy: {took.said()}")
     return Row(
         "copy of an archive, local to local",
         f"{ratio:.2f} × the speed",
         "≥ 0.5 × cp -r + b3sum",
-        f"median of {rounds} interleaved rounds over {size >> 20} MiB: {wall['ours']:.2f} s (cpu {cpu['ours']:.2f}) "
-        f"against {wall['cp']:.2f} s (cpu {cpu['cp']:.2f}), both without fsync; {synced:.2f} × with",
+        f"median of {rounds} interleaved rounds over {size >> 20} MiB: {took.wall['ours']:.2f} s "
+        f"(cpu {took.cpu['ours']:.2f}) against {took.wall['cp']:.2f} s "
+        f"(cpu {took.cpu['cp']:.2f}), both without fsync; {synced:.2f} × with",
     )
 
 

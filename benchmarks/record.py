@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median
 
 from replaypack import Archive
 
-from .common import Row, json_line, line_compressor, note, record, scratch
+from .common import Row, interleaved, json_line, line_compressor, note, record
 from .workloads import Call, agent, flat
 
 __all__ = ["run"]
@@ -33,14 +31,6 @@ def _lines(directory: Path, calls: list[Call], *, fsync: bool) -> None:
             os.fsync(file.fileno())
 
 
-def _timed(action: Callable[[Path], None]) -> tuple[float, float]:
-    """Wall and processor time (all threads), in seconds."""
-    with scratch() as directory:
-        wall, cpu = time.perf_counter(), time.process_time()
-        action(directory)
-        return time.perf_counter() - wall, time.process_time() - cpu
-
-
 def compare(name: str, calls: list[Call], rounds: int, target: str) -> Row:
     """Time both, turn by turn."""
     peers: dict[str, Callable[[Path], None]] = {
@@ -51,21 +41,15 @@ def compare(name: str, calls: list[Call], rounds: int, target: str) -> Row:
     # What was made for the workload is not for the collector to walk, on either side.
     gc.collect()
     gc.freeze()
-    times: dict[str, list[tuple[float, float]]] = {peer: [] for peer in peers}
-    for _ in range(rounds):
-        for peer, action in peers.items():
-            times[peer].append(_timed(action))
-    wall = {peer: median(seen for seen, _ in pairs) for peer, pairs in times.items()}
-    cpu = {peer: median(used for _, used in pairs) for peer, pairs in times.items()}
-    ratio = median(a / b for (a, _), (b, _) in zip(times["ours"], times["lines"], strict=True))
-    synced = median(a / b for (a, _), (b, _) in zip(times["ours"], times["lines, fsync"], strict=True))
-    note(f"record: {name}: " + ", ".join(f"{peer} {wall[peer]:.2f} s (cpu {cpu[peer]:.2f})" for peer in peers))
+    took = interleaved(peers, rounds)
+    ratio, synced = took.ratio("ours", "lines"), took.ratio("ours", "lines, fsync")
+    note(f"record: {name}: {took.said()}")
     return Row(
         f"time to record, {name}",
         f"{ratio:.2f} ×",
         f"{target} JSON lines + zstd -3 --long=27",
-        f"median of {rounds} interleaved rounds: {wall['ours']:.2f} s (fsync, journal, keys and digests included)"
-        f" against {wall['lines']:.2f} s without fsync; {synced:.2f} × with",
+        f"median of {rounds} interleaved rounds: {took.wall['ours']:.2f} s (fsync, journal, keys and digests included)"
+        f" against {took.wall['lines']:.2f} s without fsync; {synced:.2f} × with",
     )
 
 

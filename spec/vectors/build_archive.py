@@ -7,10 +7,10 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from unittest import mock
 
 import msgspec
@@ -24,6 +24,7 @@ from replaypack import ABSENT, Archive, values
 from replaypack.policies.matching import ignore
 
 WHERE = "valid/archive/tiny"
+_T = TypeVar("_T")
 NAMES = ("first", "live", "appended", "failed", "second", "paged", "many", "matched")
 #: Records of ``many``: more than a page of keys holds.
 MANY = 2300
@@ -55,9 +56,6 @@ def _fixed() -> Iterator[None]:
         mock.patch.object(publish, "now_rfc3339", clock.now),
     ):
         yield
-
-
-FIXED = _fixed
 
 
 class Times:
@@ -169,12 +167,16 @@ def _fill(root: str) -> None:
 
 def build() -> tuple[dict[str, bytes], dict[str, Any]]:
     """The objects of the archive by key, and what must be found in it."""
-    directory = tempfile.mkdtemp()
-    state = tempfile.mkdtemp()
+    return built(_fill, _expected)
+
+
+def built(fill: Callable[[str], None], found: Callable[[Archive], _T]) -> tuple[dict[str, bytes], _T]:
+    """The objects by key of an archive that is filled in a directory, at fixed times, and what is ``found`` in it."""
+    directory, state = tempfile.mkdtemp(), tempfile.mkdtemp()
     try:
         with _fixed(), mock.patch.dict(os.environ, {"XDG_STATE_HOME": state}):
-            _fill(directory)
-        expected = _expected(Archive(directory))
+            fill(directory)
+        expected = found(Archive(directory))
         objects = {
             path.relative_to(directory).as_posix(): path.read_bytes()
             for path in sorted(Path(directory).rglob("*"))

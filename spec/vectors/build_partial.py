@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import msgspec
 import zstandard
-from build_archive import FIXED, Times, blob_note, conversation, text
+from build_archive import Times, blob_note, built, conversation, text
 
 from replaypack import Archive, Record, Recording, values
 from replaypack._read.packs import Frame
@@ -220,26 +215,20 @@ def _case(recording: Recording, asked: list[tuple[Record, Any]]) -> dict[str, An
 
 def build() -> tuple[dict[str, bytes], dict[str, Any]]:
     """The objects of the archive by key, and what must be found in it."""
-    directory, state = tempfile.mkdtemp(), tempfile.mkdtemp()
-    try:
-        with FIXED(), mock.patch.dict(os.environ, {"XDG_STATE_HOME": state}):
-            _fill(directory)
-            # What was asked: the same calls, recorded anew where nothing is missing.
-            whole = Archive("", storage=MemoryStorage())
-            with whole.recorder("whole", flush_interval=None, redact=None) as recorder:
-                for call in _calls(Times()):
-                    recorder.append(**call)
+    # What was asked: the same calls, recorded anew where nothing is missing.
+    whole = Archive("", storage=MemoryStorage())
+
+    def fill(directory: str) -> None:
+        _fill(directory)
+        with whole.recorder("whole", flush_interval=None, redact=None) as recorder:
+            for call in _calls(Times()):
+                recorder.append(**call)
+
+    def found(archive: Archive) -> list[dict[str, Any]]:
         asked = [(record, record.identity) for record in whole.open("whole").records()]
-        archive = Archive(directory)
-        cases = [_case(archive.open(name), asked) for name in ("purged", "withheld")]
-        objects = {
-            path.relative_to(directory).as_posix(): path.read_bytes()
-            for path in sorted(Path(directory).rglob("*"))
-            if path.is_file() and "journal" not in path.relative_to(directory).parts
-        }
-    finally:
-        shutil.rmtree(directory)
-        shutil.rmtree(state)
+        return [_case(archive.open(name), asked) for name in ("purged", "withheld")]
+
+    objects, cases = built(fill, found)
     expected = {
         "feature": "archive",
         "about": "What a reader finds in the archive `partial`: recordings with purged records, and without requests.",

@@ -29,7 +29,6 @@ __all__ = [
     "Absent",
     "decode",
     "decode_payload",
-    "decode_small",
     "decode_plain",
     "decode_together",
     "encode",
@@ -202,20 +201,6 @@ def decode(data: bytes | memoryview) -> Any:
         return on_fresh_stack(lambda: _decode(data))
     except RecursionError:
         raise FormatError(f"value nested deeper than {MAX_DEPTH} containers") from None
-
-
-def decode_small(encodings: list[bytes | None]) -> list[Any]:
-    """`decode` of several of less than 256 bytes each, in one go; empty where they have to be decoded one by one."""
-    try:
-        if max(map(len, encodings)) >= MAX_DEPTH:  # type: ignore[arg-type]  # in fewer bytes nothing is nested too deep
-            return []
-        data = b"".join((b"\xdd", len(encodings).to_bytes(4, "big"), *encodings))  # type: ignore[arg-type]
-        if 0xFF in data and not _no_timestamp(data):
-            return []
-        found: list[Any] = _decode_c(data)
-        return found if list(map(_encode_c, found)) == encodings else []
-    except Exception:  # whatever it is, it is found again where it belongs
-        return []
 
 
 def decode_plain(encodings: Sequence[bytes]) -> list[Any] | None:

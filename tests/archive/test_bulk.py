@@ -14,7 +14,7 @@ from replaypack._read.bulk import BulkRow, bulk_rows, bulk_size, response_behind
 from replaypack.errors import FormatError
 from replaypack.format.record_frame import RecordFrame
 from replaypack.record import Record
-from replaypack.values import decode_payload, decode_small
+from replaypack.values import decode_payload, decode_together
 from tests.archive.support import calls, same
 
 
@@ -90,7 +90,7 @@ def test_what_lookups_refuse_is_refused(name: str) -> None:
     for refuse in (lambda blob: decode_payload(1, blob), lambda blob: response_behind(row(1), blob)):
         with pytest.raises(FormatError):
             refuse(WRONG[name])
-    assert decode_small([b"\x01", WRONG[name], b"\x02"]) == []
+    assert decode_together([b"\x01", WRONG[name], b"\x02"]) is None
 
 
 @pytest.mark.parametrize("value", [None, 2**80, "\ud800", [float("nan")], {"a": [b"\xff"]}, -0.0, {}, "é" * 300])
@@ -98,7 +98,7 @@ def test_what_lookups_give_is_given(value: Any) -> None:
     from replaypack.values import encode
 
     assert same(response_behind(row(1), encode(value)), value)
-    together = decode_small([encode(value), encode([value])])
-    assert not together or same(together, [value, [value]])
+    together = decode_together([encode(value), encode([value])])
+    assert together is None or same(together, [value, [value]])
     assert response_behind(row(2), b"text") == "text"
     assert response_behind(row(3), b"\xff") == b"\xff"

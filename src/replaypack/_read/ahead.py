@@ -12,7 +12,7 @@ from typing import Any
 from replaypack.errors import FormatError
 from replaypack.format.record_frame import RecordFrame
 from replaypack.format.row import Row, parse_stored_rows
-from replaypack.values import ENCODING_STRUCTURED, decode_small
+from replaypack.values import ENCODING_STRUCTURED, decode_together
 
 from .index import Found, Index
 
@@ -46,6 +46,7 @@ class Ahead:
         self.found: list[Found] = []
         #: Their keys, where they are not those of the rows.
         self.keys: list[bytes] | None = None
+        self._responses: list[Any] = []
         if frame is None or number >= frame.count or not count:
             return
         stored, inlines = frame.stored_rows(number, number + count)
@@ -58,8 +59,9 @@ class Ahead:
         if [row.seq for row in rows] == list(range(first, first + len(rows))):
             self.rows = rows
             self.found = list(map(Found, rows, repeat(b""), inlines, repeat(frame), range(number, frame.count)))
-            structured = {row.response_encoding for row in rows} == {ENCODING_STRUCTURED}
-            self._responses = decode_small(inlines) if structured else []
+            responses = [inline for inline in inlines if inline is not None]
+            if len(responses) == len(rows) and {row.response_encoding for row in rows} == {ENCODING_STRUCTURED}:
+                self._responses = decode_together(responses) or []
 
     def take(self, at: int) -> Any:
         """Its response, or `UNREAD`. It is given once, for whoever gets it may change it."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 import warnings
 from typing import Protocol
 
@@ -18,12 +17,11 @@ from replaypack.errors import (
 )
 from replaypack.format.catalog import CATALOG, Catalog, parse_catalog
 from replaypack.format.manifest import Manifest, parse_manifest
-from replaypack.format.names import check_name, is_name, latest_key, open_key, revision_key
+from replaypack.format.names import check_name, latest_key, manifest_parts, open_key, revision_key
 from replaypack.storage import Storage
 
 __all__ = ["Manifests", "is_checkpoint_of", "shows_checkpoints"]
 
-_REVISION_KEY = re.compile(r"recordings/(?P<name>.+)/(?:(?P<revision>\d{8})\.json|latest\.json)")
 #: Revisions behind `latest.json` that a reader tries.
 _MAX_PROBES = 10_000
 
@@ -82,8 +80,8 @@ class Manifests:
 
     def listing(self, prefix: str = "") -> list[str]:
         """The names of the recordings, sorted, as the store lists them. Raises `StorageError` where it does not."""
-        found = (_REVISION_KEY.fullmatch(info.key) for info in self.storage.list("recordings/" + prefix))
-        return sorted({match["name"] for match in found if match and is_name(match["name"])})
+        found = (manifest_parts(info.key) for info in self.storage.list("recordings/" + prefix))
+        return sorted({parts.name for parts in found if parts is not None and parts.kind != "open"})
 
     def catalog(self) -> Catalog | None:
         """The catalog of the archive, or None. Raises `FormatError`, `StorageError`."""
@@ -94,8 +92,12 @@ class Manifests:
 
     def numbers(self, name: str) -> list[int]:
         """The revisions that a recording has, in no order; needs a listing."""
-        found = (_REVISION_KEY.fullmatch(info.key) for info in self.storage.list(f"recordings/{check_name(name)}/"))
-        return [int(match["revision"]) for match in found if match and match["name"] == name and match["revision"]]
+        found = (manifest_parts(info.key) for info in self.storage.list(f"recordings/{check_name(name)}/"))
+        return [
+            parts.revision
+            for parts in found
+            if parts and parts.name == name and parts.kind == "revision" and parts.revision is not None
+        ]
 
     def get(self, key: str) -> Manifest | None:
         """The manifest under a key; None where there is none. Raises `FormatError`, `StorageError`."""

@@ -6,13 +6,14 @@ import heapq
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from replaypack._read.blobs import blob_ref, is_withheld, read_blob
-from replaypack._read.index import Found, SegmentIndex
+from replaypack._read.index import Found
 from replaypack._read.sequence import in_order
+from replaypack._read.tables import TableReader
 from replaypack._write.literals import SPLIT
 from replaypack._write.merge import finish
 from replaypack._write.publish import Progress as State
@@ -38,9 +39,6 @@ from replaypack.storage import Storage
 from replaypack.values import decode_payload, payload_pieces
 
 from ._faults import Progress, Report
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["Job", "Tools"]
 
@@ -177,16 +175,7 @@ class Job:
     def _entries(self, shape: TableShape) -> Iterator[bytes]:
         """The entries of ``keys`` or ``blobs``: they say nothing of where frames lie, and stay."""
         index = self._source.index
-
-        def entries(segment: SegmentIndex) -> Iterator[bytes]:
-            for page in range(len(segment.root(shape).fences)):
-                if shape is KEYS:
-                    rows = index.key_pages([(segment, page)])[0].rows
-                else:
-                    [rows] = index.pages([(segment, shape, page)])
-                yield from (rows[at : at + shape.width] for at in range(0, len(rows), shape.width))
-
-        return heapq.merge(*map(entries, index.segments))
+        return heapq.merge(*(TableReader(segment, index.reader).rows(shape) for segment in index.segments))
 
     def prepare(self) -> None:
         """Write the tables, and read everything back. Raises `FormatError`, `StorageError`."""

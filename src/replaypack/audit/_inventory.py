@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple
 
 from replaypack._read.manifests import is_checkpoint_of
 from replaypack._read.references import packs_of
 from replaypack.errors import ConflictError, FormatError, ObjectMissingError, ObjectTooShortError
 from replaypack.format.manifest import Manifest, PackRef, parse_manifest
-from replaypack.format.names import is_name, open_key, pack_key_of, revision_key
+from replaypack.format.names import manifest_parts, open_key, pack_key_of, pack_of_key, revision_key
 from replaypack.format.pack import TRAILER_SIZE, Toc, parse_toc, parse_trailer
 from replaypack.storage import Storage
 
+from ._survey import each
+
 __all__ = ["Held", "Inventory", "toc_of"]
 
-_MANIFEST = re.compile(r"recordings/(?P<name>.+)/(?:(?P<number>\d{8})(?P<open>\.open)?|latest)\.json")
-_PACK = re.compile(r"packs/([0-9a-f]{2})/(\1[0-9a-f]{62})\.rpk")
-_WORKERS = 16
 #: Bytes at the end of a pack that are read for its table of contents.
 _TAIL = 64 << 10
-
-_T = TypeVar("_T")
-_R = TypeVar("_R")
 
 
 class Held(NamedTuple):
@@ -65,33 +59,30 @@ class Inventory:
 
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
-        packs = [(match[2], info.size) for info in storage.list("packs/") if (match := _PACK.fullmatch(info.key))]
+        packs = [
+            (digest, info.size)
+            for info in storage.list("packs/")
+            if (digest := pack_of_key(info.key)) is not None and pack_key_of(digest) == info.key
+        ]
         #: Sizes (bytes) by digest.
         self.packs: dict[str, int] = dict(packs)
         # The same digest is the same object in memory, however many manifests name it.
         self._interned: dict[str, str] = {digest: digest for digest in self.packs}
-        keys = sorted(info.key for info in storage.list("recordings/") if _MANIFEST.fullmatch(info.key))
-        self.held: list[Held] = [item for item in _each(self._read, keys) if item is not None]
+        keys = sorted(info.key for info in storage.list("recordings/") if manifest_parts(info.key) is not None)
+        self.held: list[Held] = [item for item in each(self._read, keys, few=1) if item is not None]
         # A hint may name what was committed since the listing.
         listed = set(keys)
         hinted = (revision_key(held.name, held.revision) for held in self.held if held.kind == "latest")
         missed = [key for key in hinted if key not in listed]
-        self.held += [item for item in _each(self._read, missed) if item is not None]
+        self.held += [item for item in each(self._read, missed, few=1) if item is not None]
 
     def _read(self, key: str) -> Held | None:
-        match = _MANIFEST.fullmatch(key)
-        assert match is not None
-        if not is_name(match["name"]):
-            return None
+        parts = manifest_parts(key)
+        assert parts is not None
         try:
             manifest = parse_manifest(self.storage.get(key), where=key)
         except ObjectMissingError:
             return None
-        kind: Literal["revision", "open", "latest"] = "revision"
-        if match["number"] is None:
-            kind = "latest"
-        elif match["open"]:
-            kind = "open"
         try:
             packs = frozenset(self._interned.setdefault(pack, pack) for pack in packs_of(manifest, self.storage))
         except ObjectMissingError:
@@ -100,8 +91,8 @@ class Inventory:
         content, section = manifest.content, manifest.storage
         return Held(
             key,
-            match["name"],
-            kind,
+            parts.name,
+            parts.kind,
             manifest.digest,
             content.id,
             content.records,
@@ -157,7 +148,7 @@ class Inventory:
     def tocs(self, digests: Iterable[str]) -> Iterator[tuple[str, Toc]]:
         """Yield the tables of contents of packs that are there."""
         wanted = [digest for digest in digests if digest in self.packs]
-        for digest, toc in zip(wanted, _each(self._toc, wanted), strict=True):
+        for digest, toc in zip(wanted, each(self._toc, wanted, few=1), strict=True):
             if toc is not None:
                 yield digest, toc
 
@@ -195,14 +186,3 @@ def common_packs(storage: Storage, manifest: Manifest) -> set[str]:
                 if size is not None and not toc_of(storage, PackRef(pack, size)).origins:
                     found.add(pack)
     return found
-
-
-def _each(work: Callable[[_T], _R], items: Sequence[_T]) -> Iterator[_R]:
-    """Yield what ``work`` makes of each item, in order, several at a time."""
-    if len(items) < 2:
-        yield from map(work, items)
-        return
-    with ThreadPoolExecutor(_WORKERS, thread_name_prefix="replaypack-look") as pool:
-        # A part at a time, so that what waits to be taken stays bounded.
-        for start in range(0, len(items), 4 * _WORKERS):
-            yield from pool.map(work, items[start : start + 4 * _WORKERS])

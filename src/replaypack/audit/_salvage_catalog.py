@@ -20,7 +20,7 @@ from replaypack.errors import FormatError
 from replaypack.format.digests import SHORT_SIZE, digest, short_digest
 from replaypack.format.frame import decompress
 from replaypack.format.manifest import MAX_MANIFEST, Manifest, PackRef, parse_manifest
-from replaypack.format.names import MARKER, is_name
+from replaypack.format.names import MARKER, manifest_parts
 from replaypack.format.pack import HEADER, TRAILER_SIZE, FrameKind, Toc, decode_toc
 from replaypack.format.record_frame import RecordFrame
 from replaypack.format.table import INLINE_SPACE, LITERALS, RECORDS, Location, unpack_frame, untranspose
@@ -32,7 +32,6 @@ from ._salvage_objects import Objects
 __all__ = ["Catalog", "CatalogReader", "Damage", "FoundManifest", "pack_digests_in"]
 
 _TOC = b"\x83\xa6frames"
-_MANIFEST_KEY = re.compile(r"recordings/(?P<name>.+)/(?:(?P<revision>\d{8})(?P<open>\.open)?\.json|latest\.json)")
 _PACK_KEY = re.compile(r"[0-9a-f]{64}")
 #: Kinds of what a frame holds of a recording; a page says nothing that is needed once it is read.
 RECORD, LITERAL, INLINE = 1, 2, 3
@@ -118,12 +117,13 @@ class Catalog:
         except FormatError as error:
             self._unsound(key, size, error.detail)
             return
-        self.manifests.append(FoundManifest(_named(key)[0], manifest))
+        parts = manifest_parts(key)
+        self.manifests.append(FoundManifest(parts.name if parts is not None else None, manifest))
 
     def _unsound(self, key: str, size: int, reason: str) -> None:
-        name, revision, is_manifest = _named(key)
-        if is_manifest and name is not None:
-            self.broken.append((name, revision, reason))
+        parts = manifest_parts(key)
+        if parts is not None:
+            self.broken.append((parts.name, parts.revision, reason))
             self.damage.append(Damage(key, 0, size, reason))
 
     def _frames(self, key: str, size: int) -> None:
@@ -385,14 +385,6 @@ class CatalogReader(PackReader):
                 raise FormatError("a frame is not of the size in its table", where=frame.where)
             result.append(raw)
         return result
-
-
-def _named(key: str) -> tuple[str | None, int | None, bool]:
-    """The recording that a key names, the revision, and whether it is that of a manifest."""
-    match = _MANIFEST_KEY.fullmatch(key)
-    if match is None or not is_name(match["name"]):
-        return None, None, False
-    return match["name"], int(match["revision"]) if match["revision"] else None, True
 
 
 def pack_digests_in(key: str) -> list[str]:

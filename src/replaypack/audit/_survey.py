@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 from replaypack._read.references import packs_of
 from replaypack.errors import FormatError, ObjectMissingError, ObjectTooShortError
 from replaypack.format.manifest import parse_manifest
-from replaypack.format.names import is_name
+from replaypack.format.names import ManifestKey, manifest_parts
 from replaypack.storage import ObjectInfo, Storage
 
 from ._faults import Progress, Report
@@ -19,11 +18,8 @@ from ._faults import Progress, Report
 if TYPE_CHECKING:
     from replaypack.archive import Archive
 
-__all__ = ["GRAIN", "SIGNATURE", "Seen", "Survey", "Unreadable", "each", "manifest_key", "survey"]
+__all__ = ["GRAIN", "Seen", "Survey", "Unreadable", "each", "survey"]
 
-_MANIFEST = re.compile(r"recordings/(?P<name>.+)/(?:(?P<number>\d{8})(?P<open>\.open)?|latest)\.json")
-#: A detached signature; its name begins with the content digest that it is of.
-SIGNATURE = re.compile(r"recordings/(?P<name>.+)/(?P<content>[0-9a-f]{64})\.[0-9a-f]{16}\.dsse\.json")
 
 #: Requests that are under way at a time.
 _WORKERS = 16
@@ -79,28 +75,22 @@ class Survey(NamedTuple):
         return {(item.name, item.content) for item in self.seen.values()}
 
 
-def manifest_key(key: str) -> re.Match[str] | None:
-    """A match with the groups ``name``, ``number`` and ``open`` where ``key`` is that of a manifest of any kind."""
-    match = _MANIFEST.fullmatch(key)
-    return match if match is not None and is_name(match["name"]) else None
-
-
 def survey(archive: Archive, before: Survey | None, time: float | None, report: Report | None = None) -> Survey:
     """List the manifests and read those that are not known from the survey ``before``.
 
     Raises `StorageError` where the store cannot be asked.
     """
     seen: dict[str, Seen] = {}
-    wanted: list[tuple[ObjectInfo, re.Match[str]]] = []
+    wanted: list[tuple[ObjectInfo, ManifestKey]] = []
     for info in archive.storage.list("recordings/"):
-        match = manifest_key(info.key)
-        if match is None:
+        parts = manifest_parts(info.key)
+        if parts is None:
             continue
         known = before.seen.get(info.key) if before is not None else None
         if known is not None and before is not None and _unchanged(known, info, before.time):
             seen[info.key] = known
         else:
-            wanted.append((info, match))
+            wanted.append((info, parts))
     # The same digest is the same object in memory, however many manifests name it.
     interned: dict[bytes, bytes] = {}
     for item in seen.values():
@@ -130,7 +120,7 @@ def _unchanged(known: Seen, info: ObjectInfo, listed: float | None) -> bool:
 
 
 def _read(
-    storage: Storage, info: ObjectInfo, match: re.Match[str], interned: dict[bytes, bytes]
+    storage: Storage, info: ObjectInfo, parts: ManifestKey, interned: dict[bytes, bytes]
 ) -> Seen | Unreadable | None:
     try:
         manifest = parse_manifest(storage.get(info.key), where=info.key)
@@ -139,7 +129,7 @@ def _read(
     except FormatError as error:
         return Unreadable(info.key, error.message)
     section = manifest.storage
-    number = int(match["number"]) if match["number"] else section.revision
+    number = section.revision if parts.revision is None else parts.revision
     if number != section.revision:
         return Unreadable(info.key, f"{info.key}: it is the manifest of revision {section.revision}")
     try:
@@ -148,8 +138,8 @@ def _read(
         return Unreadable(info.key, f"{info.key}: its list of packs cannot be read: {error.message}")
     return Seen(
         info.key,
-        match["name"],
-        "open" if match["open"] else "revision" if match["number"] else "latest",
+        parts.name,
+        parts.kind,
         number,
         info,
         section.cause,
@@ -161,10 +151,17 @@ def _read(
 
 
 def each(
-    work: Callable[[_T], _R], items: Sequence[_T], tell: Callable[[int], None] = lambda done: None
-) -> Iterable[_R]:
-    """Yield what ``work`` makes of each item, several at a time where they are many; ``tell`` how many are done."""
-    if len(items) <= _WORKERS:
+    work: Callable[[_T], _R],
+    items: Sequence[_T],
+    tell: Callable[[int], None] = lambda done: None,
+    *,
+    few: int = _WORKERS,
+) -> Iterator[_R]:
+    """Yield what ``work`` makes of each item, in order, several at a time where they are more than ``few``.
+
+    ``tell`` is told how many are done.
+    """
+    if len(items) <= few:
         for done, item in enumerate(items):
             yield work(item)
             tell(done + 1)

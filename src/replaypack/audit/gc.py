@@ -26,13 +26,21 @@ from replaypack.errors import (
 from replaypack.format.dsse import MAX_ENVELOPE
 from replaypack.format.manifest import parse_manifest
 from replaypack.format.marks import MARKS, Marks, encode_marks, parse_marks
-from replaypack.format.names import MARKER, latest_key, revision_key, sibling_name
+from replaypack.format.names import (
+    MARKER,
+    latest_key,
+    manifest_parts,
+    pack_of_key,
+    revision_key,
+    sibling_name,
+    signature_of,
+)
 from replaypack.storage import ObjectInfo
 
 from ._faults import Progress, Report
 from ._inventory import common_packs
 from ._keep import Keep, superseded
-from ._survey import GRAIN, SIGNATURE, Seen, Survey, Unreadable, each, manifest_key, survey
+from ._survey import GRAIN, Seen, Survey, Unreadable, each, survey
 
 if TYPE_CHECKING:
     from replaypack.archive import Archive
@@ -41,7 +49,6 @@ __all__ = ["Amount", "Collected", "Unreadable", "gc"]
 
 #: A revision younger than this (seconds) may be one that its writer is about to point to.
 _POINTED = 3600.0
-_PACK = re.compile(r"packs/[0-9a-f]{2}/([0-9a-f]{64})\.rpk")
 #: What a collector has nothing to say about, besides manifests, signatures and packs.
 _KNOWN = re.compile(rf"{re.escape(MARKER)}|{re.escape(MARKS)}|catalog\.json\.zst|recovery\.json|journal/.*")
 #: Bytes of signatures that are held until it is sure that they may go.
@@ -290,11 +297,10 @@ class _Collector:
     def _sort(self, listed: list[ObjectInfo], found: Survey) -> None:
         references, contents = found.references, found.contents
         for info in listed:
-            pack = _PACK.fullmatch(info.key)
-            if pack is not None:
+            if pack_of_key(info.key) is not None:
                 self._packs[info.key] = info
-            elif SIGNATURE.fullmatch(info.key) is None:
-                if not manifest_key(info.key) and not _KNOWN.fullmatch(info.key):
+            elif signature_of(info.key) is None:
+                if manifest_parts(info.key) is None and not _KNOWN.fullmatch(info.key):
                     self._unknown = self._unknown.plus(info.size)
                 continue
             if not _referenced(info.key, references, contents):
@@ -378,8 +384,8 @@ class _Collector:
 
 
 def _referenced(key: str, references: set[bytes], contents: set[tuple[str, str]]) -> bool:
-    pack = _PACK.fullmatch(key)
+    pack = pack_of_key(key)
     if pack is not None:
-        return bytes.fromhex(pack[1]) in references
-    signature = SIGNATURE.fullmatch(key)
-    return signature is None or (signature["name"], signature["content"]) in contents
+        return bytes.fromhex(pack) in references
+    signature = signature_of(key)
+    return signature is None or (signature.name, signature.content) in contents

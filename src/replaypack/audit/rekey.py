@@ -15,6 +15,7 @@ import msgspec
 
 from replaypack._read.rekeyed import new_key, refuse_incomplete
 from replaypack._read.sequence import in_order
+from replaypack._read.tables import TableReader
 from replaypack._write.claim import refuse_case_twin, refuse_claimed
 from replaypack._write.merge import finish
 from replaypack._write.publish import Progress as State
@@ -187,22 +188,19 @@ class _Writer:
         """Let the new segment refer to the literals of the old one, and list the same blobs."""
         index = self._source.index
         segment = index.segments[number]
+        tables = TableReader(segment, index.reader)
         count = 0
-        for page in range(len(segment.root(LITERALS).fences)):
-            [rows] = index.pages([(segment, LITERALS, page)])
-            for start in range(0, len(rows), LITERALS.width):
-                entry = unpack_frame(rows, start)
-                if entry.first < INLINE_SPACE:  # the others lie in record frames
-                    pack = segment.pack(entry.frame, where="page of literals")
-                    builder.add_external(entry.first, entry.raw, entry.items, entry.digest, pack, entry.frame)
-                    self._publisher.reused.add(pack)
-                    count += 1
+        for row in tables.rows(LITERALS):
+            entry = unpack_frame(row)
+            if entry.first < INLINE_SPACE:  # the others lie in record frames
+                pack = segment.pack(entry.frame, where="page of literals")
+                builder.add_external(entry.first, entry.raw, entry.items, entry.digest, pack, entry.frame)
+                self._publisher.reused.add(pack)
+                count += 1
         if count > MAX_EXTERNAL:
             raise UsageError(f"{self._source.locator} has more than {MAX_EXTERNAL} frames of literals in one segment")
-        for page in range(len(segment.root(BLOBS).fences)):
-            [rows] = index.pages([(segment, BLOBS, page)])
-            for start in range(0, len(rows), BLOBS.width):
-                builder.add_blob(rows[start : start + BLOBS.width])
+        for row in tables.rows(BLOBS):
+            builder.add_blob(row)
 
     def _frame(self, builder: SegmentBuilder, records: Iterator[Found], end: int) -> None:
         """Write one record frame anew. Recipes refer within their frame, so that it keeps its records."""
@@ -253,16 +251,8 @@ class _Writer:
 def _different_keys(recording: Recording) -> int:
     """How many different keys a recording has (scopes not told apart)."""
     index = recording.index
-
-    def keys(number: int) -> Iterator[bytes]:
-        segment = index.segments[number]
-        for page in range(len(segment.root(KEYS).fences)):
-            [found] = index.key_pages([(segment, page)])
-            for start in range(0, len(found.rows), KEYS.width):
-                yield found.rows[start : start + 16]
-
     count, last = 0, b""
-    for key in heapq.merge(*map(keys, range(len(index.segments)))):
-        count += key != last
-        last = key
+    for row in heapq.merge(*(TableReader(segment, index.reader).rows(KEYS) for segment in index.segments)):
+        count += row[:16] != last
+        last = row[:16]
     return count

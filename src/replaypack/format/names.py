@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from replaypack.errors import InvalidLocatorError, InvalidNameError
 
@@ -11,15 +11,20 @@ __all__ = [
     "LATEST",
     "MARKER",
     "Locator",
+    "ManifestKey",
+    "SignatureKey",
     "check_name",
     "is_name",
     "latest_key",
+    "manifest_parts",
     "open_key",
     "pack_key_of",
+    "pack_of_key",
     "parse_locator",
     "revision_key",
     "sibling_name",
     "signature_key",
+    "signature_of",
     "signature_parts",
 ]
 
@@ -28,7 +33,9 @@ LATEST = "latest.json"
 _MAX_NAME = 512
 #: What a directory may be called on common file systems.
 _MAX_SEGMENT = 255
-_SIGNATURE = re.compile(r"([0-9a-f]{64})\.([0-9a-f]{16})\.dsse\.json")
+_MANIFEST = re.compile(r"recordings/(?P<name>.+)/(?:(?P<revision>\d{8})(?P<open>\.open)?|latest)\.json")
+_SIGNATURE = re.compile(r"recordings/(.+)/([0-9a-f]{64})\.([0-9a-f]{16})\.dsse\.json")
+_PACK = re.compile(r"packs/[0-9a-f]{2}/([0-9a-f]{64})\.rpk")
 _SEGMENT = re.compile(r"[A-Za-z0-9._-]+")
 _REVISION = re.compile(r"[1-9][0-9]{0,7}")
 _DEVICES = {"con", "prn", "aux", "nul", *(f"{d}{n}" for d in ("com", "lpt") for n in range(1, 10))}
@@ -130,11 +137,48 @@ def signature_key(name: str, content_digest: str, key_id: str) -> str:
     return f"recordings/{name}/{content_digest}.{key_id[:16]}.dsse.json"
 
 
+class ManifestKey(NamedTuple):
+    """What the key of a manifest says; ``revision`` is None of ``latest``."""
+
+    name: str
+    kind: Literal["revision", "open", "latest"]
+    revision: int | None
+
+
+def manifest_parts(key: str) -> ManifestKey | None:
+    """Take the key of a manifest of any kind apart; None for other objects."""
+    match = _MANIFEST.fullmatch(key)
+    if match is None or not is_name(match["name"]):
+        return None
+    if match["revision"] is None:
+        return ManifestKey(match["name"], "latest", None)
+    return ManifestKey(match["name"], "open" if match["open"] else "revision", int(match["revision"]))
+
+
+class SignatureKey(NamedTuple):
+    """What the key of a signature says: the recording, its content digest, the id of the key (16 hex digits)."""
+
+    name: str
+    content: str
+    key_id: str
+
+
+def signature_of(key: str) -> SignatureKey | None:
+    """Take the key of a signature apart; None for other objects. The name is not looked at."""
+    match = _SIGNATURE.fullmatch(key)
+    return SignatureKey(*match.groups()) if match else None
+
+
 def signature_parts(name: str, key: str) -> tuple[str, str] | None:
     """Content digest and key id (16 hex digits) of a signature of the recording ``name``; None for other objects."""
-    prefix = f"recordings/{name}/"
-    match = _SIGNATURE.fullmatch(key[len(prefix) :]) if key.startswith(prefix) else None
-    return (match[1], match[2]) if match else None
+    found = signature_of(key)
+    return (found.content, found.key_id) if found is not None and found.name == name else None
+
+
+def pack_of_key(key: str) -> str | None:
+    """The digest (64 hex digits) that the key of a pack names, in whatever directory; None for other objects."""
+    match = _PACK.fullmatch(key)
+    return match[1] if match else None
 
 
 def pack_key_of(digest: str) -> str:
