@@ -9,7 +9,7 @@ situation, the class inherits it too, so ``except FileNotFoundError`` and ``exce
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, TypeVar
 
 __all__ = [
     "AccessDeniedError",
@@ -54,6 +54,7 @@ __all__ = [
     "ReplaypackWarning",
 ]
 
+_Error = TypeVar("_Error", bound=BaseException)
 FormatReason = Literal["future_version", "malformed_version", "unmigratable", "corrupted"]
 
 
@@ -479,3 +480,12 @@ class ReplaypackWarning(UserWarning):
 
 class WeakGuaranteeWarning(ReplaypackWarning):
     """The storage behind a URL cannot give a guarantee that the archive protocol relies on."""
+
+
+def without_frames(error: _Error) -> _Error:
+    """``error``, to be reported later: its traceback, and those of its causes, would hold what was read at the time."""
+    links: list[BaseException] = [error]
+    for link in links:
+        link.__traceback__ = None
+        links += [one for one in (link.__cause__, link.__context__) if one is not None and one not in links]
+    return error

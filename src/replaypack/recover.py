@@ -20,7 +20,7 @@ from ._write.literals import LARGE, LiteralStream
 from ._write.publish import Progress, Publisher, progress_of
 from ._write.reuse import renamed
 from ._write.segment import PACK_TARGET, SegmentBuilder
-from .errors import ConflictError, FormatError, JournalError, RecordingExistsError, ReplaypackError
+from .errors import ConflictError, FormatError, JournalError, RecordingExistsError, ReplaypackError, without_frames
 from .format.frame import MAX_FRAME
 from .format.journal import JournalHead, JournalRecord
 from .format.manifest import Content, Manifest, PackRef, content_problem
@@ -65,7 +65,7 @@ def recover(archive: Archive, *, keep_journals: bool = False) -> Iterator[Recove
             try:
                 result = recover_leftover(archive, leftover, keep_journals=keep_journals)
             except ReplaypackError as error:
-                result = Recovered(leftover.head.name, 0, 0, str(leftover.paths[0]), error)
+                result = Recovered(leftover.head.name, 0, 0, str(leftover.paths[0]), without_frames(error))
         yield result
 
 

@@ -7,6 +7,7 @@ Whatever is in an archive, a reader answers rightly or raises one of our errors,
 from __future__ import annotations
 
 import base64
+import gc
 import os
 import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +19,7 @@ import pytest
 
 from replaypack import Archive
 from replaypack._write.prepare import opaque_key
+from replaypack.audit import compact
 from replaypack.cli import main
 from replaypack.errors import FormatError, JournalError, RecordingExistsError, ReplaypackError
 from replaypack.format.digests import digest, short_digest
@@ -303,6 +305,22 @@ def test_many_frames_that_are_large_once_they_are_read() -> None:
     forge = Forge()
     frames = [forge.records([forge.row(n, request=5000)._replace(recipes=bytes(58 * MIB))], first=n) for n in range(6)]
     hostile(forge.finish(frames), "blob.mismatch")
+
+
+def test_what_is_reported_holds_nothing_of_what_was_read() -> None:
+    forge = Forge()
+    store = forge.finish([forge.records([forge.row(request=5000)._replace(recipes=bytes(30 * MIB))])])
+    assert str(operate(store, "compact")["compact"]) == "None"
+    tracemalloc.start()
+    gc.disable()
+    try:
+        failed = compact(Archive("", storage=store), level=3).recordings[0].error
+        held, most = tracemalloc.get_traced_memory()
+    finally:
+        gc.enable()
+        tracemalloc.stop()
+    assert isinstance(failed, FormatError)
+    assert most > 30 * MIB > 2 * MIB > held
 
 
 def test_millions_of_ranges_written_down(monkeypatch: pytest.MonkeyPatch) -> None:

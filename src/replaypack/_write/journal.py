@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from replaypack._files import state_directory
-from replaypack.errors import FormatError, JournalError
+from replaypack.errors import FormatError, JournalError, without_frames
 from replaypack.format.digests import digest
 from replaypack.format.journal import JournalHead, JournalRecord, encode_head, read_journal
 from replaypack.storage import Storage
@@ -277,7 +277,7 @@ def find_leftovers(directory: Path) -> tuple[list[Leftover], list[tuple[Path, Fo
         except FileNotFoundError:
             continue  # recovered meanwhile
         except (FormatError, JournalError) as error:
-            broken.append((path, error))
+            broken.append((path, without_frames(error)))
             continue
         writers.setdefault(head.writer, Leftover(head, [])).paths.append(path)
     return list(writers.values()), broken

@@ -99,6 +99,12 @@ class Job:
 
     def write(self) -> None:
         """Write all but the tables. Raises `FormatError` and `StorageError` where the source cannot be read."""
+        try:
+            self._write()
+        finally:
+            self._source.close()  # nothing of it is held while it waits, or is reported
+
+    def _write(self) -> None:
         splitter = self._tools.shared.splitter
         records = len(self._source)
         for found, leaf in _walk(self._source):
@@ -125,7 +131,11 @@ class Job:
             raise FormatError("the rows do not have the Merkle root of the content", where=self._source.locator)
         for shape in (KEYS, BLOBS):  # what is damaged is to be found now, while it concerns no other recording
             deque(self._entries(shape), maxlen=0)
-        self._source.close()  # nothing of it is held while it waits
+
+    def give_up(self) -> None:
+        """It is not written after all: leave no bytes of it in frames of others, and hold nothing of it."""
+        self._tools.shared.give_up(self.user, self.publisher.upload_large)
+        self.builder.more = None  # which is a circle
 
     def _add(self, found: Found) -> None:
         frame = found.frame

@@ -29,6 +29,7 @@ from replaypack.errors import (
     ReplaypackError,
     StorageError,
     UsageError,
+    without_frames,
 )
 from replaypack.format.frame import Compressor
 from replaypack.format.manifest import Manifest, PackRef
@@ -167,7 +168,7 @@ class _Run:
                 raise self.archive.manifests.not_found(name)
             packs = Index(newest, PackReader(self.archive.storage), Cache(0)).packs
         except _DAMAGED as error:
-            self.results[name] = Compacted(name, "failed", 0, 0, 0, 0, error)
+            self.results[name] = Compacted(name, "failed", 0, 0, 0, 0, without_frames(error))
             return
         self.before.update(_sizes(packs))
         reason = self._busy(name, newest)
@@ -201,7 +202,7 @@ class _Run:
                     continue
                 packs = Index(newest, PackReader(self.archive.storage), Cache(0)).packs
             except _DAMAGED as error:
-                self.results.setdefault(name, Compacted(name, "failed", 0, 0, 0, 0, error))
+                self.results.setdefault(name, Compacted(name, "failed", 0, 0, 0, 0, without_frames(error)))
                 continue
             if self._torn.isdisjoint(pack.digest for pack in packs):
                 continue
@@ -218,8 +219,8 @@ class _Run:
         try:
             job.write()
         except _DAMAGED as error:
-            self.shared.give_up(job.user, job.publisher.upload_large)
-            self._leave(name, newest, packs, "failed", error)
+            job.give_up()
+            self._leave(name, newest, packs, "failed", without_frames(error))
             return
         if self.shared.open_size >= GROUP or job.user.own:
             self.shared.cut(job.user, job.publisher.upload_large)
@@ -266,7 +267,7 @@ class _Run:
                 if job is not at:
                     text = f"{job.name!r} would share bytes with {at.name!r}, which failed; it is as it was"
                     why = ConflictError(text, hint="run it again")
-                self._leave(job.name, job.newest, job.packs, "failed", why)
+                self._leave(job.name, job.newest, job.packs, "failed", without_frames(why))
             return
         except BaseException:
             with suppress(StorageError):

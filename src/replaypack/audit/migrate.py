@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from replaypack.errors import FormatError, ReplaypackError
+from replaypack.errors import FormatError, ReplaypackError, without_frames
 from replaypack.format.names import MARKER
 from replaypack.format.versions import CURRENT_VERSION, parse_document
 
@@ -42,5 +42,5 @@ def migrate(archive: Archive) -> Migration:
         try:
             archive.manifests.find(name, None, fresh=True)
         except FormatError as error:
-            failed[name] = error
+            failed[name] = without_frames(error)
     return Migration(CURRENT_VERSION, len(names), [], failed)
