@@ -955,6 +955,30 @@ def test_nothing_of_another_recording_arrives_after_compaction(order: list[str],
             check(both.open(name), items[name])
 
 
+@pytest.mark.parametrize("base", [None, "theirs"])
+@pytest.mark.parametrize("compacted", [True, False])
+def test_nothing_of_another_recording_arrives_after_a_purge(compacted: bool, base: str | None) -> None:
+    """A purge writes anew what others share frames with: from then on these are in packs of their own."""
+    archive = memory()
+    items = {"theirs": shared_history(CANARY, b"x" * 9000), "ours": shared_history("nothing to see", b"x" * 9000)}
+    record(archive, "theirs", items["theirs"])
+    record(archive, "ours", items["ours"], base=base)
+    if compacted:
+        compact(archive, level=1)
+    purge(archive, "theirs" if base is None else "ours", [3], "asked to", keep_shared=True)
+    purge(archive, "theirs", [4], "asked to, too", keep_shared=True)
+    target = memory()
+    archive.copy_to(target, "ours")
+    found = everything(target)
+    assert CANARY.encode() not in found
+    assert b"theirs" not in found
+    for seq, item in enumerate(items["ours"]):
+        if base is None or seq != 3:
+            assert target.open("ours").record(seq).response == item["response"]
+    sound(target)
+    sound(archive)
+
+
 def test_what_is_packed_anew_is_as_compact_as_it_was() -> None:
     archive = memory()
     for number, name in enumerate(("y", "z")):

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from replaypack._read.packs import Frame
-from replaypack._write.rewrite import Fate, LiteralFate, RecordFate
+from replaypack._write.rewrite import ROLES, Fate, LiteralFate, RecordFate
 from replaypack.format.record_frame import RecordFrame, blank_records
 from replaypack.format.table import BLOBS, INLINE_SPACE, KEYS, FrameEntry, TableShape, unpack_blob, unpack_key
 from replaypack.recording import Recording
 
+from ._belonging import Belonging
 from ._payload import Uses, literal_rows, within
 
 __all__ = ["Remains"]
@@ -18,7 +19,9 @@ __all__ = ["Remains"]
 class Remains:
     """What becomes of the frames and entries of one recording, for `rewrite`.
 
-    ``new`` records are purged now, ``purged`` are all that are; ``bad`` are the packs that nothing stays in.
+    ``new`` records are purged now, ``purged`` are all that are; ``bad`` are the packs that nothing stays in. Of frames
+    in these that the recording did not record itself only what its recipes name is kept: what is written anew is in
+    packs that name the recording, and bytes of others would be taken for its own from there on.
     """
 
     def __init__(
@@ -35,6 +38,10 @@ class Remains:
             for entry, frame in (literal_rows(source) if purged else ())
             if entry.first >= INLINE_SPACE
         }
+        roles = [role for role in ROLES if role not in source.withheld] if source.withheld else None
+        belonging = Belonging(source.storage, (bytes.fromhex(source.manifest.content.id),), roles)
+        self._own = belonging.own(source)
+        self._used = belonging.used(source, self._own, lambda ref: ref.digest in bad)
 
     def literal(self, entry: FrameEntry, frame: Frame) -> LiteralFate:
         """What stays of a frame of literals."""
@@ -42,7 +49,10 @@ class Remains:
             return Fate.STAY
         end = entry.first + entry.items
         gone = self._uses.gone(entry.first, end)
-        return list(_without(entry.first, end, gone)) if gone else Fate.KEEP
+        if self._own(entry, frame.pack):
+            return list(_without(entry.first, end, gone)) if gone else Fate.KEEP
+        used = self._used.between(entry.first, end)
+        return [kept for start, stop in used for kept in _without(start, stop, self._uses.gone(start, stop))]
 
     def record(self, entry: FrameEntry, frame: Frame) -> RecordFate:
         """What stays of a record frame."""
