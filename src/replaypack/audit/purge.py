@@ -462,7 +462,8 @@ class _Purge:
         stay = (held for held in inventory.held if held.key not in gone and (held.kind != "latest" or held.key in kept))
         still = set().union(*(held.packs for held in stay))
         if self._dry_run:
-            still -= bad
+            # What is written anew goes on naming its other packs.
+            still = still.union(*(held.packs for held in rewrites)) - bad
         packs = sorted(pack for pack in inventory.packs if pack in (bad | own) and pack not in still)
         assert referenced <= still | bad
         return _Plan(rewrites, bad, shared, going, packs, own)
