@@ -5,12 +5,18 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import secrets
+import stat
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
 from ._digest import digest
+
+if sys.platform != "win32":
+    import fcntl
 
 __all__ = ["atomic_file", "live_directory", "state_directory"]
 
@@ -30,14 +36,18 @@ def live_directory(url: str) -> Path:
 def atomic_file(path: str | os.PathLike[str], *, overwrite: bool) -> Iterator[IO[bytes]]:
     """A file to write (and read) that appears under ``path`` when the block ends, whole, and not at all where it fails.
 
-    A link stays one: what it points to is replaced; a directory, device or pipe never is. Raises `OSError`;
+    A link stays one: what it points to is replaced; a directory, device or pipe never is. Where the process is killed
+    a hidden file ``.NAME.….part`` is left beside it, which the next one for the same path deletes. Raises `OSError`;
     `FileExistsError` where there is a file, unless ``overwrite``.
     """
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():
         raise OSError(errno.EINVAL, "it is not a file, and a directory, device or pipe is not replaced", str(path))
-    temporary = target.with_name(f".{target.name[:40]}.{secrets.token_hex(6)}.part")
-    descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+    beginning = f".{target.name[:40]}."
+    _remove_dead(target.parent, beginning)
+    temporary, descriptor = _create_locked(target.parent, beginning)
+    # The lock says that the file is somebody's; it holds until the file has its name.
+    lock = None if sys.platform == "win32" else os.dup(descriptor)
     try:
         with os.fdopen(descriptor, "w+b") as file:
             yield file
@@ -50,6 +60,42 @@ def atomic_file(path: str | os.PathLike[str], *, overwrite: bool) -> Iterator[IO
     finally:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
+        if lock is not None:
+            os.close(lock)
+
+
+def _create_locked(directory: Path, beginning: str) -> tuple[Path, int]:
+    """A new file, locked before anybody can take it for a dead process's: its path and descriptor."""
+    while True:
+        path = directory / f"{beginning}{secrets.token_hex(6)}.part"
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        if sys.platform == "win32":
+            return path, descriptor
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError:  # a file system without locks: nobody deletes anything there
+            return path, descriptor
+        if os.fstat(descriptor).st_nlink:
+            return path, descriptor
+        os.close(descriptor)  # `_remove_dead` was faster
+
+
+def _remove_dead(directory: Path, beginning: str) -> None:
+    """Delete the files that killed processes left: those that nobody holds the lock of."""
+    if sys.platform == "win32":
+        return
+    pattern = re.compile(re.escape(beginning) + "[0-9a-f]{12}[.]part")
+    with contextlib.suppress(OSError):
+        for name in filter(pattern.fullmatch, os.listdir(directory)):
+            path = directory / name
+            with contextlib.suppress(OSError):  # in use, or another user's
+                descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+                try:
+                    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                        os.unlink(path)
+                finally:
+                    os.close(descriptor)
 
 
 def _create(temporary: Path, target: Path) -> None:

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
+import pytest
+
+from replaypack import Archive
+from tests.support.servers import Server, static_server
+
 from .conftest import run
+
+__all__ = ["static_server"]
 
 
 def test_there_and_back(archive: str, tmp_path: Path) -> None:
@@ -41,3 +49,35 @@ def test_what_goes_wrong_is_said(archive: str, tmp_path: Path) -> None:
     broken = run("unzip", str(tmp_path / "no.zip"), str(tmp_path / "x"))
     assert broken.code == 1
     assert "no zip file" in broken.err
+
+
+def test_what_is_left_out_is_said_by_the_exit_code(tmp_path: Path) -> None:
+    """A zip file that another tool made of an archive where somebody was recording."""
+    with Archive(tmp_path / "runs") as archive, archive.recorder("done") as recorder:
+        recorder.append(kind="tool", identity=1, response=1)
+    with archive.recorder("open") as recorder:
+        recorder.append(kind="tool", identity=1, response=1)
+        recorder.flush()
+        path = tmp_path / "runs.zip"
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as file:
+            for item in sorted((tmp_path / "runs").rglob("*")):
+                if item.is_file() and "journal" not in item.parts:
+                    file.write(item, item.relative_to(tmp_path / "runs").as_posix())
+    done = run("unzip", str(path), str(tmp_path / "back"))
+    assert done.code == 1
+    assert "done@1: copied, 1 record\nopen: left out (it is still being recorded)\n" in done.out
+    assert list(Archive(tmp_path / "back").recordings()) == ["done"]
+    shown = run("unzip", str(path), str(tmp_path / "other"), "--json")
+    assert (shown.code, [found["state"] for found in shown.json["recordings"]]) == (1, ["copied", "left out"])
+    assert run("unzip", str(path), str(tmp_path / "third"), "done").code == 0
+
+
+def test_a_zip_file_that_is_missing_is_said_to_be(static_server: Server, tmp_path: Path) -> None:
+    pytest.importorskip("aiohttp")
+    for url in (f"{static_server.url}/none.zip", str(tmp_path / "none.zip")):
+        for command in (["ls", url], ["show", f"{url}#a"], ["unzip", url, str(tmp_path / "x")]):
+            done = run(*command)
+            assert done.code == 1
+            assert f"open {url}: there is no such zip file" in done.err
+            assert "get_suffix" not in done.err
+    assert not (tmp_path / "x").exists()

@@ -189,6 +189,8 @@ class Manifests:
                 hint = "there are no recordings here: is the URL right?"
             else:
                 hint = f"`replaypack ls {self.storage.url}` lists what there is"
+        except ObjectMissingError as error:
+            hint = error.message  # there is no zip file, or no archive, that could have it
         except (StorageError, FormatError):
             pass
         return RecordingNotFoundError(

@@ -70,7 +70,10 @@ def unzip(
     json: JsonFlag = False,
     option: OptionList = None,
 ) -> None:
-    """Copy the recordings of a zip file into an archive, checked on the way."""
+    """Copy the recordings of a zip file into an archive, checked on the way.
+
+    The exit code is 1 where a recording was left out because it is still being recorded.
+    """
     from replaypack.audit import copy
 
     output = Output(json=json)
@@ -83,6 +86,8 @@ def unzip(
         output.document(document(done))
     else:
         show(output, done)
+    if any(found.state == "left out" for found in done.recordings):
+        raise typer.Exit(1)
 
 
 def _wanted(locators: list[str], options: list[str] | None) -> list[Wanted]:

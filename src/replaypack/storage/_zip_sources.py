@@ -45,7 +45,13 @@ class RemoteZip:
         self._storage = storage
 
     def suffix(self, length: int) -> bytes:
-        return self._storage._get_suffix("", length)
+        try:
+            return self._storage._get_suffix("", length)
+        except ObjectMissingError as error:
+            what = "there is no such zip file" + " (missing or not permitted)" * error.may_be_denied
+            missing = ObjectMissingError(what, operation="open", url=self.url, hint=error.hint)
+            missing.may_be_denied = error.may_be_denied
+            raise missing from None
 
     def ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         return self._storage._get_ranges([("", start, length) for start, length in ranges])
