@@ -15,6 +15,7 @@ from replaypack import Archive
 from replaypack._write.literals import Splitter
 from replaypack.audit import copy, salvage
 from replaypack.errors import ConflictError, UsageError
+from replaypack.format.pack import parse_pack
 from replaypack.format.recipe import Op
 from replaypack.storage import LocalStorage, MemoryStorage
 
@@ -372,6 +373,58 @@ def test_a_record_without_its_request_answers_and_one_without_its_response_does_
         assert records[0].attributes["recovered"] == {"lost": ["request"]}
         assert records[1].flags == {"truncated"}
         assert recording.lookup("tool", "c").response == "kept"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("appended", [False, True])
+def test_records_that_only_tables_of_contents_name_are_lost(appended: bool, tmp_path: Path) -> None:
+    """Neither a manifest nor a sound frame tells of them."""
+    source = tmp_path / "source"
+    archive = Archive(source)
+    for name in ("a", "b"):
+        with archive.recorder(name, flush_interval=None) as recorder:
+            for number in range(4):
+                recorder.append(kind="tool", identity=number, response=name * 50)
+    if appended:
+        with archive.recorder("a", if_exists="append", flush_interval=None) as recorder:
+            for number in range(3):
+                recorder.append(kind="tool", identity=f"more {number}", response="c" * 50)
+    with archive.open("a") as recording:
+        frames = [frame for entry, frame in recording.index.frames() if not appended or entry.first]
+    for frame in frames:
+        file = source / "packs" / frame.pack.digest[:2] / f"{frame.pack.digest}.rpk"
+        data = bytearray(file.read_bytes())
+        data[frame.at.offset + frame.at.length // 2] ^= 255
+        file.write_bytes(data)
+    gone = ("00000003.json", "00000004.json", "latest.json") if appended else ("*.json",)
+    for pattern in gone:
+        for file in (source / "recordings/a").glob(pattern):
+            file.unlink()
+    result = run(source, tmp_path / "target")
+    assert not result.whole
+    first, last = (4, 6) if appended else (0, 3)
+    assert [item[:4] for item in result.lost] == [("a", "records", first, last)]
+    assert [(made.name, made.exact) for made in result.recordings] == [("a", True)] * appended + [("b", True)]
+
+
+def test_small_packs_that_were_merged_and_damaged_later_are_no_loss(copied: Path, tmp_path: Path) -> None:
+    """What they held is whole elsewhere, and their tables of contents name it still."""
+    with Archive(copied) as archive:
+        needed = {
+            ref.digest
+            for name in archive.recordings()
+            for revision in [None, *(manifest.revision for manifest in archive.revisions(name))]
+            for ref in archive.open(name, revision).index.packs
+        }
+    leftover = [file for file in packs(copied) if file.stem not in needed]
+    assert leftover
+    for file in leftover:
+        data = bytearray(file.read_bytes())
+        for frame in parse_pack(bytes(data)).frames:
+            data[frame.offset + frame.length // 2] ^= 255
+        file.write_bytes(data)
+    result = run(copied, tmp_path / "target")
+    assert result.damage
+    assert result.lost == []
 
 
 # The place where it goes

@@ -102,6 +102,8 @@ class Salvager:
         self._leaves: set[bytes] = set()
         #: When and why records were purged, by their leaves.
         self._purged: dict[bytes, tuple[str, str]] = {}
+        #: Of each recording (id) the end of the sequence numbers that were looked for.
+        self._ends: dict[bytes, int] = {}
 
     def run(self) -> None:
         """Make all of them."""
@@ -119,6 +121,7 @@ class Salvager:
                 bases[bytes.fromhex(group.content.id)] = (out, group, written)
         for recording in self._recordings():
             self._extras(recording, bases.get(recording))
+            self._told_alone(recording, bases.get(recording))
         self._unknown(named)
 
     # What there is
@@ -243,6 +246,8 @@ class Salvager:
         roots = {manifest.content.records: manifest for manifest in older}
         confirmed: set[str] = set()
         for item in records_of(self._catalog, sources, end, limit=self._limit):
+            last = item.last if isinstance(item, Hole) else item.seq if isinstance(item, Purged) else item.row.seq
+            self._ends[recording] = max(self._ends.get(recording, 0), last + 1)
             if isinstance(item, Hole):
                 if item.purged:
                     losses.purged += item.last - item.first + 1
@@ -386,6 +391,16 @@ class Salvager:
                         start = parse_stored_row(stored, inline)[0].start
                         return now_rfc3339(start if 0 <= start < 1 << 62 else 0)
         return now_rfc3339(0)
+
+    def _told_alone(self, recording: bytes, base: tuple[str, _Group, _Written] | None) -> None:
+        """Note records that tables of contents, or pages, name, where neither a manifest nor a sound frame does."""
+        end = self._ends.get(recording, 0)
+        losses = _Losses()
+        for first, items, _ in sorted(FactSource(self._catalog, recording).frames()):
+            if first + items > end:
+                losses.add("records", max(first, end), first + items - 1, "no frame that holds them is sound")
+        name = base[0] if base is not None else self._hint(recording)
+        self.lost += [(name, what, a, b, why) for what, ranges in losses.ranges.items() for a, b, why in ranges]
 
     # Committing
 
