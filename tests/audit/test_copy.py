@@ -26,6 +26,7 @@ from replaypack.errors import (
     RecordingExistsError,
     RecordingNotFoundError,
     StorageError,
+    StorageUnsupportedError,
     UsageError,
     WithheldError,
 )
@@ -33,8 +34,8 @@ from replaypack.format.frame import decompress
 from replaypack.format.manifest import Source
 from replaypack.format.marks import MARKS, encode_marks
 from replaypack.format.names import latest_key, revision_key
-from replaypack.format.pack import parse_pack
-from replaypack.storage import MemoryStorage
+from replaypack.format.pack import TRAILER_SIZE, parse_pack
+from replaypack.storage import MemoryStorage, ObjectInfo
 from tests.archive.support import calls, check
 from tests.storage.conftest import Bucket
 from tests.support.partial import without
@@ -521,6 +522,94 @@ def test_requests_that_are_there_are_not_taken_away_unasked(how: str) -> None:
     archive.copy_to(other, responses_only=True)
     record(archive, "r", list(calls(2, seed=9)), if_exists="append")
     assert archive.copy_to(other, responses_only=True).recordings[0].revision == 2
+
+
+@pytest.mark.parametrize("purged_as", ["r", "other/name"])
+@pytest.mark.parametrize("how", ["as it was", "append", "rekey"])
+def test_what_was_purged_there_does_not_come_back_under_another_name(purged_as: str, how: str) -> None:
+    archive, target = memory(), memory()
+    items = [{"kind": "tool", "identity": {"n": n}, "response": f"{CANARY} {n} " * 90} for n in range(6)]
+    record(archive, "r", items)
+    copy(archive, target, "r", to=purged_as)
+    for name in ("x", "y"):
+        record(target, name, list(calls(3)))
+    purge(target, purged_as, [2], "asked to", keep_shared=True)
+    if how != "as it was":
+        appended_or_rekeyed(archive, how)
+    before = objects(target)
+    with pytest.raises(RecordingExistsError, match=f"were purged in .*, where it is '{purged_as}'"):
+        copy(archive, target, "r", to="z")
+    with pytest.raises(RecordingExistsError, match="were purged"):
+        copy(archive, target, "r", to="z", responses_only=True)
+    assert objects(target) == before
+    # Asked for, it does; and then it is there.
+    copy(archive, target, "r", to="z", if_exists="replace")
+    assert target.open("z").record(2).response == items[2]["response"]
+    copy(archive, target, "r", to="zz")
+    if how != "rekey":
+        # Purged in the source too, nothing comes back.
+        for name in ("z", "zz"):
+            target.delete(name)
+        purge(archive, "r", [2, 3], "asked to", keep_shared=True)
+        assert copy(archive, target, "r", to="z").recordings[0].state == "copied"
+        assert target.open("z").manifest.purged == 2
+
+
+def test_a_destination_that_cannot_be_looked_through_for_purges_is_noted() -> None:
+    archive = memory()
+    record(archive, "r", list(calls(5)))
+
+    class Unlisted(MemoryStorage):
+        def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+            raise StorageUnsupportedError("no listing", operation="list", url=self.url)
+
+    assert any(
+        "purged there under other names" in note for note in archive.copy_to(Archive("", storage=Unlisted())).notes
+    )
+    target = memory()
+    record(target, "broken", list(calls(2)))
+    for key in objects(target):
+        if key.startswith("recordings/"):
+            target.storage.put(key, b"{}")
+    [note] = archive.copy_to(target).notes
+    assert "broken cannot be read" in note
+
+
+# What is gone at the destination
+
+
+@pytest.mark.parametrize("gone", ["all", "with pages"])
+def test_packs_that_are_gone_from_what_is_there_are_brought_again(gone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if gone == "with pages":
+        monkeypatch.setattr("replaypack._write.publish.INLINE_LIMIT", 10)
+        monkeypatch.setattr("replaypack._write.publish._MAX_INLINE_PACKS", 0)
+    archive, target = memory(), memory()
+    record(archive, "r", list(calls(40)))
+    archive.copy_to(target)
+    assert copy(archive, target, "r", if_exists="replace").recordings[0].state == "there"
+    for key in packs(target):
+        target.storage.delete(key)
+    assert archive.copy_to(target).recordings[0].state == "there"
+    done = copy(archive, target, "r", if_exists="replace")
+    assert done.recordings[0][2:4] == ("copied", 2)
+    check(target.open("r"), list(calls(40)))
+    sound(target)
+
+
+def test_a_pack_in_the_place_of_one_that_is_made_is_not_taken_for_it(
+    source: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the name, the size and the end; the copy looks at a few of the other bytes."""
+    monkeypatch.setattr("replaypack.audit._transfer._SAMPLE", 1 << 30)
+    target, other = memory(), memory()
+    source.copy_to(other, "b")
+    [key] = packs(other)
+    data = other.storage.get(key)
+    record(target, "x", list(calls(1)))
+    target.storage.put(key, bytes(len(data) - TRAILER_SIZE) + data[-TRAILER_SIZE:])
+    with pytest.raises(StorageError, match="damaged pack is in the way"):
+        source.copy_to(target, "b")
+    assert list(target.recordings()) == ["x"]
 
 
 # Signatures

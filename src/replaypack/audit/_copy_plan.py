@@ -7,12 +7,24 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from replaypack._read.references import packs_of
 from replaypack._write.claim import refuse_case_twin, refuse_claimed
-from replaypack.errors import RecordingExistsError, RecordingNotFoundError, UsageError
+from replaypack.errors import (
+    FormatError,
+    ObjectMissingError,
+    ObjectTooShortError,
+    RecordingExistsError,
+    RecordingNotFoundError,
+    UsageError,
+)
 from replaypack.format.manifest import Manifest
 from replaypack.format.manifest import Storage as StorageSection
 from replaypack.format.names import check_name, revision_key
 from replaypack.recover import finish_leftover
+
+from ._copy_purged import purged_records
+from ._survey import each
+from ._transfer import has_pack
 
 if TYPE_CHECKING:
     from replaypack.archive import Archive
@@ -60,7 +72,11 @@ def names_of(source: Archive, patterns: list[str] | None) -> list[str]:
 
 
 class Plan(NamedTuple):
-    """One recording: the revision to copy, and what the destination has of that name (revision, manifest digest)."""
+    """One recording: the revision to copy, and what the destination has of that name (revision, manifest digest).
+
+    ``purged`` are the records of it that were purged; ``anew`` says that the destination has no state of this recording
+    under that name.
+    """
 
     name: str
     to: str
@@ -71,6 +87,8 @@ class Plan(NamedTuple):
     records: int
     newest: tuple[int, str] | None
     note: str | None
+    purged: frozenset[tuple[int, str]] = frozenset()
+    anew: bool = False
 
 
 class Planner:
@@ -110,6 +128,8 @@ class Planner:
             manifest.content.records,
             (newest.storage.revision, newest.digest) if newest is not None else None,
             note,
+            purged_records(manifest.storage),
+            newest is None or newest.content.id != manifest.content.id,
         )
 
     def _finished(self, name: str, manifest: Manifest, revision: int | None) -> tuple[Manifest | None, str]:
@@ -140,13 +160,14 @@ class Planner:
     def _compare(self, name: str, to: str, manifest: Manifest, newest: Manifest) -> Literal["copy", "there"]:
         """What to do where the destination has a recording of that name."""
         there = newest.storage
-        purged, purged_there = _purged(manifest.storage), _purged(there)
+        purged, purged_there = purged_records(manifest.storage), purged_records(there)
         withheld, withheld_there = set(withheld_by(manifest.storage, self._policy)), set(there.withheld)
         same = newest.content_digest == manifest.content_digest
-        if same and purged == purged_there and withheld_there <= withheld:
-            return "there"
+        settled = same and purged == purged_there and withheld_there <= withheld
         if self._if_exists == "replace":
-            return "copy"
+            return "there" if settled and self._has_packs(newest) else "copy"
+        if settled:
+            return "there"
         where = f"{self._target.url}#{to}"
         if not same and not self._continues(name, manifest, newest):
             raise RecordingExistsError(
@@ -167,6 +188,15 @@ class Planner:
             )
         return "copy"
 
+    def _has_packs(self, newest: Manifest) -> bool:
+        """Whether all packs are there that what the destination has names."""
+        storage = self._target.storage
+        try:
+            found = packs_of(newest, storage)
+        except (FormatError, ObjectMissingError, ObjectTooShortError):
+            return False
+        return all(each(lambda item: has_pack(storage, *item), list(found.items())))
+
     def _continues(self, name: str, manifest: Manifest, newest: Manifest) -> bool:
         """Whether the destination has an older state of this very recording."""
         if manifest.content.id != newest.content.id:
@@ -183,8 +213,3 @@ class Planner:
 def withheld_by(storage: StorageSection, policy: str) -> list[str]:
     """What a copy lacks."""
     return sorted({*storage.withheld, *(_WITHHELD if policy == RESPONSES_ONLY else ())})
-
-
-def _purged(storage: StorageSection) -> set[tuple[int, str]]:
-    """The purged records: sequence number and leaf, which say which record it was."""
-    return {record for tombstone in storage.tombstones for record in tombstone.records}

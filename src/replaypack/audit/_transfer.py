@@ -24,12 +24,25 @@ from replaypack.format.names import pack_key_of
 from replaypack.format.pack import TRAILER_SIZE, parse_trailer
 from replaypack.storage import Storage
 
-__all__ = ["Stopped", "Transfer"]
+__all__ = ["Stopped", "Transfer", "has_pack"]
 
 #: Bytes of packs in memory at a time. A larger one goes alone.
 _IN_FLIGHT = 128 << 20
 #: Bytes that are compared of a pack that both sides have.
 _SAMPLE = 1024
+
+
+def has_pack(storage: Storage, name: str, size: int | None) -> bool:
+    """Whether a store has a pack that ends as one, at ``size`` bytes where that is known. What is in it is not read."""
+    key = pack_key_of(name)
+    try:
+        if size is None:
+            parse_trailer(storage.get_suffix(key, TRAILER_SIZE))
+        else:
+            parse_trailer(storage.get_range(key, size - TRAILER_SIZE, TRAILER_SIZE))
+    except (ObjectMissingError, ObjectTooShortError, FormatError):
+        return False
+    return True
 
 
 class Stopped(Exception):
@@ -74,13 +87,7 @@ class Transfer:
             self._room.notify_all()
 
     def _there(self, ref: PackRef) -> bool:
-        """Whether the target has a whole pack of this name and size."""
-        key = pack_key_of(ref.digest)
-        try:
-            parse_trailer(self.target.get_range(key, ref.size - TRAILER_SIZE, TRAILER_SIZE))
-        except (ObjectMissingError, ObjectTooShortError, FormatError):
-            return False
-        return True
+        return has_pack(self.target, ref.digest, ref.size)
 
     def missing(self, refs: Collection[PackRef]) -> set[str]:
         """The digests of those packs that the target does not have yet; asks for all of them at the same time."""
@@ -109,11 +116,13 @@ class Transfer:
         found = self._pool.map(self._same, refs)
         return {ref.digest for ref, same in zip(refs, found, strict=True) if not same}
 
-    def _same(self, ref: PackRef) -> bool:
+    def _same(self, ref: PackRef, made: bytes | None = None) -> bool:
+        """Whether both sides have the same few bytes of a pack; ``made`` is the pack where it is not the source's."""
         key, size = pack_key_of(ref.digest), min(ref.size, _SAMPLE)
         start = secrets.randbelow(ref.size - size + 1)
         try:
-            return self._source.get_range(key, start, size) == self.target.get_range(key, start, size)
+            own = self._source.get_range(key, start, size) if made is None else made[start : start + size]
+            return own == self.target.get_range(key, start, size)
         except (ObjectMissingError, ObjectTooShortError):
             return False
 
@@ -158,12 +167,15 @@ class Transfer:
                 data = self._source.get(key)
                 if len(data) != ref.size or digest(data).hex() != ref.digest:
                     raise FormatError("the pack's bytes do not match the digest that is its name", where=key)
-            elif not self._new and self._there(ref):
+            elif not self._new and self._there(ref) and self._same(ref, data):
                 return False
             try:
                 self.target.put_new(key, data)
             except ObjectExistsError as error:
-                error.hint = "a damaged pack is in the way: `replaypack verify` names it; delete it and copy again"
+                error.hint = (
+                    "a damaged pack is in the way: `replaypack verify` names it; "
+                    "delete it and copy again with --if-exists replace"
+                )
                 raise
             with self._room:
                 self.packs += 1

@@ -44,6 +44,7 @@ from replaypack.storage import Storage
 
 from ._belonging import Belonging
 from ._copy_plan import RESPONSES_ONLY, WHOLE, IfExists, Plan, Planner, is_pattern, names_of, withheld_by
+from ._copy_purged import refuse_purged
 from ._faults import Progress, Report
 from ._transfer import Stopped, Transfer
 from .sign import MAX_OBJECTS
@@ -116,9 +117,10 @@ def copy(
     has the same content digest, replays, and says what it lacks.
 
     A recording that the target has is left alone. One of the same name that this one continues gets a new revision;
-    any other is refused, and so is a copy that would bring back what was purged there, or lack requests that are there,
-    unless ``if_exists`` is ``"replace"``: then it gets a new revision too, and its older ones stay. Of a recording that
-    is being recorded its last finished revision is copied, if it has one.
+    any other is refused, and so is a copy that would bring back what was purged there, under whatever name, or lack
+    requests that are there, unless ``if_exists`` is ``"replace"``: then it gets a new revision too, and its older ones
+    stay; and so does one that is there of which packs are gone. Of a recording that is being recorded its last finished
+    revision is copied, if it has one.
 
     ``done`` is told of each recording that is done, in no order, from several threads one after another: what there is
     when the rest fails. ``jobs`` packs and recordings are under way at a time; ``progress`` is told how many
@@ -148,7 +150,8 @@ def copy(
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
-    return _Copier(source, target, policy, plans, jobs, progress, done).run()
+    notes = refuse_purged(target, plans) if if_exists == "error" else []
+    return _Copier(source, target, policy, plans, jobs, progress, done, notes).run()
 
 
 class _Publisher(Publisher):
@@ -190,6 +193,7 @@ class _Copier:
         jobs: int,
         progress: Report | None,
         tell: Callable[[CopiedRecording], None] | None,
+        notes: list[str],
     ) -> None:
         self._source = source
         self._target = target
@@ -198,7 +202,8 @@ class _Copier:
         self._jobs = jobs
         self._report = progress
         self._tell = tell
-        self._notes: list[str] = []
+        self._notes = notes
+        self._unlisted = False
         self._lock = threading.Lock()
         self._rewriting = threading.Lock()
         roles = ("response",) if policy == RESPONSES_ONLY else None
@@ -523,7 +528,9 @@ class _Copier:
             found = [info for info in listed if signature_parts(plan.name, info.key) is not None]
         except (StorageUnsupportedError, AccessDeniedError):
             with self._lock:
-                self._notes = [f"{storage.url} cannot be listed: signatures were not looked for"]
+                if not self._unlisted:
+                    self._unlisted = True
+                    self._notes.append(f"{storage.url} cannot be listed: signatures were not looked for")
             return {}, 0, None
         keys = sorted(info.key for info in found if info.size <= MAX_ENVELOPE)
         there: dict[str, str] = {}
@@ -550,6 +557,6 @@ class _Copier:
 
 def _same(source: Storage, target: Storage, key: str, to: str) -> bool:
     try:
-        return target.get(to) == source.get(key)
+        return target.get_suffix(to, MAX_ENVELOPE + 1) == source.get(key)
     except ObjectMissingError:
         return False

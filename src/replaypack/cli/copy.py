@@ -23,7 +23,10 @@ def copy(
     ] = None,
     if_exists: Annotated[
         Literal["error", "replace"],
-        typer.Option(help="Where DST has another recording of that name: refuse, or add a revision all the same."),
+        typer.Option(
+            help="Where DST has another recording of that name, or purged records of it: refuse, or add a revision "
+            "all the same. With replace, packs that are gone from DST are sent again."
+        ),
     ] = "error",
     responses_only: Annotated[
         bool, typer.Option("--responses-only", help="Leave the bytes of requests behind: it replays, no more.")
