@@ -555,6 +555,23 @@ def test_what_was_purged_there_does_not_come_back_under_another_name(purged_as: 
         assert target.open("z").manifest.purged == 2
 
 
+def test_what_the_source_purged_and_kept_under_another_name_follows() -> None:
+    """Whoever purged there saw the other one, and an interrupted copy of both goes on."""
+    archive, target = memory(), memory()
+    record(archive, "r", list(calls(12)))
+    copy(archive, archive, "r", to="kept")
+    purge(archive, "r", [2], "asked to", keep_shared=True)
+    copy(archive, target, "r")
+    copy(archive, target, ["r", "kept"])
+    check(target.open("kept"), list(calls(12)))
+    # What was purged there besides does not.
+    other = memory()
+    copy(archive, other, "r")
+    purge(other, "r", [3], "asked to, here", keep_shared=True)
+    with pytest.raises(RecordingExistsError, match="were purged"):
+        copy(archive, other, "kept")
+
+
 def test_a_destination_that_cannot_be_looked_through_for_purges_is_noted() -> None:
     archive = memory()
     record(archive, "r", list(calls(5)))

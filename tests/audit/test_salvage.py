@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,7 +15,16 @@ from hypothesis import strategies as st
 
 from replaypack import Archive
 from replaypack._write.literals import Splitter
-from replaypack.audit import copy, salvage
+from replaypack.audit import (
+    check_signature,
+    copy,
+    load_private_key,
+    load_public_key,
+    new_key,
+    salvage,
+    sign,
+    signatures,
+)
 from replaypack.errors import ConflictError, UsageError
 from replaypack.format.pack import parse_pack
 from replaypack.format.recipe import Op
@@ -98,6 +109,35 @@ def test_objects_under_other_names_are_found(sample: tuple[Path, Everything], co
     result = run(copied, tmp_path / "target")
     assert result.whole
     assert check(tmp_path / "target", sample[1]) == 0
+
+
+@pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="names of files are text")
+def test_names_that_are_no_text(sample: tuple[Path, Everything], copied: Path, tmp_path: Path) -> None:
+    for number, file in enumerate(packs(copied)):
+        os.rename(file, os.fsencode(copied) + b"/\xff\n%d" % number)
+    (copied / "\\udcff\n0").write_text("no pack")
+    with open(os.fsencode(copied) + b"/\xfe.json", "wb") as out:
+        out.write(b"{}")
+    assert run(copied, tmp_path / "target").whole
+    assert check(tmp_path / "target", sample[1]) == 0
+
+
+def test_signatures_come_along_and_what_is_only_called_like_one_does_not(tmp_path: Path) -> None:
+    pytest.importorskip("cryptography")
+    archive = Archive(tmp_path / "source")
+    with archive.recorder("run") as recorder:
+        recorder.append(kind="tool", identity=1, response=1)
+    digest = archive.open("run").content_digest
+    private, public = new_key()
+    signed = sign(archive.open("run"), load_private_key(private))
+    for name in (f"recordings/run/{digest}. .dsse.json", f"zz/{Path(signed.object).name}"):
+        path = tmp_path / "source" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"no envelope")
+    assert run(tmp_path / "source", tmp_path / "target").whole
+    with Archive(tmp_path / "target").open("run") as recording:
+        assert check_signature(recording, load_public_key(public)).valid
+        assert [found.object for found in signatures(recording)] == [signed.object]
 
 
 def test_packs_with_each_other_s_names(sample: tuple[Path, Everything], copied: Path, tmp_path: Path) -> None:

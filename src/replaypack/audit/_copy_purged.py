@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from replaypack.errors import (
@@ -34,11 +34,12 @@ def purged_records(storage: StorageSection) -> frozenset[tuple[int, str]]:
     return frozenset(record for tombstone in storage.tombstones for record in tombstone.records)
 
 
-def refuse_purged(target: Archive, plans: Collection[Plan]) -> list[str]:
+def refuse_purged(source: Archive, target: Archive, plans: Collection[Plan]) -> list[str]:
     """Refuse what would bring records back that were purged in ``target``.
 
     Looked for are the recordings that have the id of one that comes anew, whatever they are called: of each the newest
-    revision. A record that one of them has still does not come back. Returns what could not be looked at, as notes.
+    revision. A record that one of them has still does not come back; and where a recording was purged in ``source``,
+    which kept another one with the record, that may follow it. Returns what could not be looked at, as notes.
 
     Raises `RecordingExistsError`, `StorageError`.
     """
@@ -59,9 +60,13 @@ def refuse_purged(target: Archive, plans: Collection[Plan]) -> list[str]:
             there.setdefault(bytes.fromhex(found.content.id), []).append((name, found))
     for plan in coming:
         for name, manifest in there.get(plan.id, ()):
-            gone = purged_records(manifest.storage) - plan.purged
-            others = (other for _, other in there[plan.id] if other is not manifest)
-            if any(seq < plan.records and not _has(seq, others) for seq, _ in gone):
+            still = [_Kept(other) for _, other in there[plan.id] if other is not manifest]
+            gone = {
+                record
+                for record in purged_records(manifest.storage) - plan.purged
+                if record[0] < plan.records and not any(record[0] in kept for kept in still)
+            }
+            if gone and not gone <= _came_along(source, name, manifest):
                 raise RecordingExistsError(
                     f"records of {plan.name!r} were purged in {target.url}, where it is {name!r}",
                     hint="purge them in the source too; --if-exists replace brings them back",
@@ -83,9 +88,28 @@ def _newest(target: Archive, name: str, ids: set[bytes]) -> Manifest | FormatErr
         return error
 
 
-def _has(seq: int, manifests: Iterable[Manifest]) -> bool:
-    """Whether one of those recordings has a record of that number that was not purged."""
-    return any(
-        seq < manifest.content.records and all(seq != gone for gone, _ in purged_records(manifest.storage))
-        for manifest in manifests
-    )
+def _came_along(source: Archive, name: str, there: Manifest) -> set[tuple[int, str]]:
+    """The purged records of a copy that the source purged, and the destination did not."""
+    try:
+        origin = source.manifests.newest(name, fresh=True)
+    except FormatError:
+        return set()
+    if origin is None:
+        return set()
+    same = {(item.time, item.reason): set(item.records) for item in origin.storage.tombstones}
+    return {
+        record
+        for item in there.storage.tombstones
+        for record in same.get((item.time, item.reason), set()) & set(item.records)
+    }
+
+
+class _Kept:
+    """The numbers of the records that a recording has and that were not purged."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._records = manifest.content.records
+        self._purged = {seq for seq, _ in purged_records(manifest.storage)}
+
+    def __contains__(self, seq: int) -> bool:
+        return seq < self._records and seq not in self._purged

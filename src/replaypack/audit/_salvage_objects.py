@@ -25,6 +25,8 @@ class Objects:
         #: Ranges (key, offset, length) that the disk did not give; they are read as zeros.
         self.unreadable: list[tuple[str, int, int]] = []
         self._sizes: dict[str, int] = {}
+        #: Files whose names are no text, by what they are called here.
+        self._unnamed: dict[str, Path] = {}
 
     def list(self) -> Iterator[tuple[str, int]]:
         """Yield keys and sizes (bytes), sorted. Journals are not part of the archive."""
@@ -46,7 +48,17 @@ class Objects:
             for file in files:
                 path = Path(directory, file)
                 if path.is_file() and not path.is_symlink():
-                    yield path.relative_to(self._local).as_posix(), path.stat().st_size
+                    yield self._key(path), path.stat().st_size
+
+    def _key(self, path: Path) -> str:
+        assert self._local is not None
+        name = path.relative_to(self._local).as_posix()
+        key = name.encode(errors="backslashreplace").decode()
+        if key != name:
+            while key in self._unnamed or (self._local / key).exists():
+                key += "~"
+            self._unnamed[key] = path
+        return key
 
     def read(self, key: str, offset: int, length: int) -> bytes:
         """Bytes of an object; zeros where the disk has none. Raises `StorageError` where a store cannot be asked."""
@@ -73,7 +85,7 @@ class Objects:
             return self._storage.get_range(key, offset, length)
         url = f"{self._local}/{key}"
         try:
-            with open(self._local / key, "rb") as file:
+            with open(self._unnamed.get(key, self._local / key), "rb") as file:
                 file.seek(offset)
                 data = file.read(length)
         except OSError as error:

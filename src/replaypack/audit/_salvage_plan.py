@@ -15,7 +15,7 @@ from replaypack.errors import ConflictError, InvalidNameError, ObjectExistsError
 from replaypack.format.digests import digest
 from replaypack.format.manifest import Content, Manifest, Match, Redaction
 from replaypack.format.merkle import leaf_hash
-from replaypack.format.names import is_name, revision_key
+from replaypack.format.names import is_name, revision_key, signature_parts
 from replaypack.format.record_frame import RecordFrame
 from replaypack.format.row import parse_stored_row
 from replaypack.recording import Recording
@@ -475,13 +475,17 @@ class Salvager:
             return next((fault for fault in found if fault.code not in _INHERITED), None)
 
     def _copy_signatures(self, name: str, content_digest: str) -> None:
-        """Signatures are of the content, and hold for what has the same."""
+        """Signatures are of the content, and hold for what has the same. One beside a recording of that name counts."""
+        found: dict[str, str] = {}
         for key in self._keys:
-            parts = key.rsplit("/", 1)
-            if parts[-1].startswith(content_digest) and key.endswith(".dsse.json"):
-                data = self._catalog.objects.whole(key)
-                if data is not None:
-                    self._target.storage.put(f"recordings/{name}/{parts[-1]}", data)
+            to = f"recordings/{name}/{key.rpartition('/')[2]}"
+            parts = signature_parts(name, to)
+            if parts is not None and parts[0] == content_digest and (key == to or to not in found):
+                found[to] = key
+        for to, key in found.items():
+            data = self._catalog.objects.whole(key)
+            if data is not None:
+                self._target.storage.put(to, data)
 
     def _unknown(self, named: dict[str, list[Manifest]]) -> None:
         """Note what may be lost and cannot be told."""

@@ -150,7 +150,7 @@ def copy(
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
-    notes = refuse_purged(target, plans) if if_exists == "error" else []
+    notes = refuse_purged(source, target, plans) if if_exists == "error" else []
     return _Copier(source, target, policy, plans, jobs, progress, done, notes).run()
 
 
