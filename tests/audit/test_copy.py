@@ -9,6 +9,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -878,6 +879,47 @@ def test_packs_that_are_collected_right_behind_the_commit(source: Archive, name:
     assert done.recordings[0].revision == 2
     assert target.open(name, fresh=True).manifest.revision == 2
     sound(target)
+
+
+def test_a_purge_between_two_recordings_that_share_packs() -> None:
+    """It deletes what the second one is about to name, at any moment until that is visible."""
+
+    class Purging(MemoryStorage):
+        """Purges a record of ``a`` before operation number ``at``."""
+
+        at = 1 << 60
+        count = 0
+
+        def _step(self) -> None:
+            self.count += 1
+            if self.count == self.at:
+                purge(Archive("", storage=self), "a", [2], "asked to", keep_shared=True)
+
+        def get_range(self, key: str, start: int, length: int) -> bytes:
+            self._step()
+            return super().get_range(key, start, length)
+
+        def put_new(self, key: str, data: bytes, *, cache_control: str | None = None) -> None:
+            self._step()
+            super().put_new(key, data)
+
+    archive = memory()
+    record(archive, "a", list(calls(25)))
+    record(archive, "b", list(calls(20, seed=1)), base="a")
+    tried = 0
+    while True:
+        storage = Purging()
+        target = Archive("", storage=storage)
+        copy(archive, target, "a")
+        storage.count, storage.at = 0, tried + 1
+        with suppress(ConflictError):  # the purge wrote `b` anew before the copy pointed to it
+            copy(archive, target, "b")
+        if storage.count < storage.at:
+            break
+        tried += 1
+        assert list(target.verify()) == []
+        check(target.open("b", fresh=True), list(calls(20, seed=1)))
+    assert tried > 5
 
 
 @pytest.mark.parametrize("name", ["a", "b"])

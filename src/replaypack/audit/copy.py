@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
@@ -27,6 +27,7 @@ from replaypack.errors import (
     FormatError,
     ObjectExistsError,
     ObjectMissingError,
+    StorageError,
     StorageUnsupportedError,
     UsageError,
 )
@@ -36,7 +37,7 @@ from replaypack.format.frame import Compressor
 from replaypack.format.manifest import Manifest, PackRef, Source, encode_manifest
 from replaypack.format.manifest import Storage as StorageSection
 from replaypack.format.marks import Marks
-from replaypack.format.names import MARKER, check_name, latest_key, pack_key_of, signature_parts
+from replaypack.format.names import MARKER, check_name, latest_key, pack_key_of, revision_key, signature_parts
 from replaypack.format.pack import HEADER, check_header
 from replaypack.format.table import FrameEntry
 from replaypack.recording import Recording
@@ -359,6 +360,7 @@ class _Copier:
     def _one(self, plan: Plan, recording: Recording) -> int:
         newest = plan.newest
         refs = {ref.digest: ref for ref in self._packs(recording)}
+        lacking: list[int] = []
         for _ in range(_ATTEMPTS):
             section, named, relied = self._storage(plan, recording, refs)
             if self._gone(recording, refs, [*relied, *filter(self._transfer.long_ago, named)]):
@@ -367,8 +369,12 @@ class _Copier:
             manifest = self._commit(plan, recording, section, number, newest[1] if newest is not None else None)
             # What was there may have been collected before the revision that names it was.
             if not self._gone(recording, refs, relied):
-                point_behind(self._target.storage, plan.to, manifest)
+                if point_behind(self._target.storage, plan.to, manifest):
+                    with suppress(StorageError):  # nobody was pointed to them
+                        for before in lacking:
+                            self._target.storage.delete(revision_key(plan.to, before))
                 return number
+            lacking.append(number)
             newest = (number, manifest.digest)
         raise ConflictError(
             f"packs of {self._target.url}#{plan.to} are deleted while they are copied",
