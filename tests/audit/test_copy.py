@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import http.server
 import random
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -699,7 +698,7 @@ class Failing(MemoryStorage):
 @pytest.mark.parametrize("mode", ["before", "after", "source"])
 def test_every_operation_fails(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the destination, also where its reply is lost, or of the source."""
-    monkeypatch.setattr(sys.modules["replaypack.audit.copy"], "_SMALL", 0)
+    monkeypatch.setattr("replaypack.audit._copy_run._SMALL", 0)
     monkeypatch.setattr("replaypack._write.segment.PACK_TARGET", 20_000)
     origin = Failing()
     archive = Archive("", storage=origin)

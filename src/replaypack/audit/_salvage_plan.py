@@ -3,101 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
 
 import msgspec
 
 from replaypack import __version__
-from replaypack._write.claim import refuse_case_twin
 from replaypack._write.publish import now_rfc3339
-from replaypack.archive import Archive
-from replaypack.errors import ConflictError, InvalidNameError, ObjectExistsError
 from replaypack.format.digests import digest
 from replaypack.format.manifest import Content, Manifest, Match, Redaction
 from replaypack.format.merkle import leaf_hash
-from replaypack.format.names import is_name, revision_key, signature_parts
+from replaypack.format.names import is_name
 from replaypack.format.record_frame import RecordFrame
 from replaypack.format.row import parse_stored_row
-from replaypack.recording import Recording
 
-from ._faults import Fault, Progress, Report
+from ._faults import Progress, Report
 from ._salvage_catalog import RECORD, Catalog, pack_digests_in
+from ._salvage_groups import Group, groups_of
+from ._salvage_losses import Losses, damaged
 from ._salvage_sources import FactSource, Hole, ManifestSource, Purged, Source, Survivor, records_of
+from ._salvage_target import Target, Written
 from ._salvage_write import RecordingWriter, mended
-from .verify import verify_recording
 
 __all__ = ["Salvager"]
 
 #: Older revisions whose tables are asked where the newest one's frames are gone.
 _HELPERS = 8
-#: Ranges of losses that are listed of one recording and kind.
-_MOST_RANGES = 1000
-_NOTED_RANGES = 64
-#: Faults that a recording had when it was recorded: the same content has them too.
-_INHERITED = {"key.mismatch", "counts.mismatch", "blob.encoding"}
-
-
-class _Losses:
-    """What of one recording is lost, as ranges of sequence numbers."""
-
-    def __init__(self) -> None:
-        self.ranges: dict[str, list[tuple[int, int, str]]] = {}
-        self.counts: dict[str, int] = {}
-        #: Records that were purged, and those of them without a tombstone, which cannot have a place.
-        self.purged = self.dropped = 0
-
-    def add(self, what: str, first: int, last: int, reason: str) -> None:
-        self.counts[what] = self.counts.get(what, 0) + last - first + 1
-        ranges = self.ranges.setdefault(what, [])
-        if ranges and ranges[-1][1] + 1 >= first:
-            ranges[-1] = (ranges[-1][0], last, ranges[-1][2])
-        elif len(ranges) < _MOST_RANGES:
-            ranges.append((first, last, reason))
-
-    def note(self, before: dict[str, Any] | None) -> dict[str, Any]:
-        """The ``error`` of a manifest that says so."""
-        text = ", ".join(f"{count} {what}" for what, count in sorted(self.counts.items())) or "no record"
-        note: dict[str, Any] = {"type": "Damaged", "message": f"recovered from a damaged archive: lost {text}"}
-        note["lost"] = {what: [[a, b] for a, b, _ in ranges[:_NOTED_RANGES]] for what, ranges in self.ranges.items()}
-        if before is not None:
-            note["cause"] = before
-        return note
-
-
-class _Written(NamedTuple):
-    writer: RecordingWriter
-    losses: _Losses
-    content: Content
-    source: str | None
-    exact: bool
-    withheld: Sequence[Any] = ()
-
-
-class _Group(NamedTuple):
-    """One content of a name, with the manifests that have it, newest first, and older ones that it continues."""
-
-    manifests: list[Manifest]
-    older: list[Manifest]
-
-    @property
-    def content(self) -> Content:
-        return self.manifests[0].content
 
 
 class Salvager:
-    """Makes recordings in ``target`` of what a catalog has. ``made`` and ``lost`` say what came of it."""
+    """Makes recordings in ``target`` of what a catalog has. ``target`` says what came of it."""
 
-    def __init__(self, catalog: Catalog, target: Archive, keys: Sequence[str], report: Report, limit: int) -> None:
+    def __init__(self, catalog: Catalog, target: Target, report: Report, limit: int) -> None:
         self._catalog = catalog
         self._target = target
-        self._keys = keys
         self._report = report
         self._limit = limit
-        self.made: list[tuple[str, int, int, str, str | None, bool, int]] = []
-        self.lost: list[tuple[str, Any, int | None, int | None, str]] = []
-        self.notes: list[str] = []
-        self._revisions: dict[str, Manifest] = {}
-        self._names: dict[str, str] = {}
         self._exact_packs: set[str] = set()
         self._leaves: set[bytes] = set()
         #: When and why records were purged, by their leaves.
@@ -113,10 +52,10 @@ class Salvager:
                 self._note_pages(name, manifest)
         self._catalog.attribute()
         self._prepare(named)
-        bases: dict[bytes, tuple[str, _Group, _Written]] = {}
+        bases: dict[bytes, tuple[str, Group, Written]] = {}
         for name in sorted(named):
-            out = self._name(name)
-            for group in _groups(named[name]):
+            out = self._target.name(name)
+            for group in groups_of(named[name]):
                 written = self._group(out, group)
                 bases[bytes.fromhex(group.content.id)] = (out, group, written)
         for recording in self._recordings():
@@ -183,7 +122,7 @@ class Salvager:
 
     # Recordings with a manifest
 
-    def _group(self, name: str, group: _Group) -> _Written:
+    def _group(self, name: str, group: Group) -> Written:
         """Make one content of a recording, and, where it is not whole, the older ones that it continues."""
         written, confirmed = self._write(name, group, group.content.records)
         seen: set[str] = set()
@@ -192,16 +131,16 @@ class Salvager:
             if known or old.content.state == "open":
                 continue
             seen.add(old.content_digest)
-            again, _ = self._write(name, _Group([old], []), old.content.records)
+            again, _ = self._write(name, Group([old], []), old.content.records)
             if again.exact or written.exact:
-                self._commit(name, again)
-        self._commit(name, written)
+                self._target.commit(name, again)
+        self._target.commit(name, written)
         if written.exact:
             for manifest in group.manifests:
                 self._exact_packs.update(pack.digest for pack in ManifestSource(self._catalog, manifest).index.packs)
         return written
 
-    def _write(self, name: str, group: _Group, end: int | None) -> tuple[_Written, set[str]]:
+    def _write(self, name: str, group: Group, end: int | None) -> tuple[Written, set[str]]:
         newest = group.manifests[0]
         content = newest.content
         recording = bytes.fromhex(content.id)
@@ -217,15 +156,15 @@ class Salvager:
             and writer.tree.count == content.records
         )
         if whole and content.state != "open":
-            return _Written(writer, losses, content, newest.content_digest, True, withheld), confirmed
+            return Written(writer, losses, content, newest.content_digest, True, withheld), confirmed
         if whole:
             interrupted = {"type": "Interrupted", "message": "it was still recorded; recovered from the archive"}
             finished = msgspec.structs.replace(content, state="incomplete", error=interrupted)
-            return _Written(writer, losses, finished, newest.content_digest, False, withheld), confirmed
+            return Written(writer, losses, finished, newest.content_digest, False, withheld), confirmed
         if not losses.counts and not losses.dropped:
             losses.add("records", 0, content.records - 1, "the rows do not give the Merkle root of the manifest")
-        changed = _changed(content, newest.content_digest, losses)
-        return _Written(writer, losses, changed, newest.content_digest, False, withheld), confirmed
+        changed = damaged(content, newest.content_digest, losses)
+        return Written(writer, losses, changed, newest.content_digest, False, withheld), confirmed
 
     def _records(
         self,
@@ -236,12 +175,12 @@ class Salvager:
         older: Sequence[Manifest],
         *,
         keys: bool,
-    ) -> tuple[RecordingWriter, _Losses, set[str]]:
+    ) -> tuple[RecordingWriter, Losses, set[str]]:
         """Write the records that are left; return what is lost, and which older contents they begin with."""
         recording = bytes.fromhex(content.id)
         seed = b"recover" + recording + name.encode() + bytes.fromhex(content.merkle_root)
         writer = RecordingWriter(self._target.storage, name, content, digest(seed)[:8])
-        losses = _Losses()
+        losses = Losses()
         purged_keys = self._purged_keys(sources, end)
         roots = {manifest.content.records: manifest for manifest in older}
         confirmed: set[str] = set()
@@ -291,7 +230,7 @@ class Salvager:
         return {seq: entry for seq, entry in entries.items() if entry[:16] in seen}
 
     @staticmethod
-    def _add(writer: RecordingWriter, item: Survivor, losses: _Losses, keys: bool) -> None:
+    def _add(writer: RecordingWriter, item: Survivor, losses: Losses, keys: bool) -> None:
         for role, data in item.blobs.items():
             if data is None:
                 losses.add(role, item.row.seq, item.row.seq, item.why)
@@ -299,7 +238,7 @@ class Salvager:
 
     # Recordings, and ends of recordings, without one
 
-    def _extras(self, recording: bytes, base: tuple[str, _Group, _Written] | None) -> None:
+    def _extras(self, recording: bytes, base: tuple[str, Group, Written] | None) -> None:
         """Make what no manifest has: records behind its end, or whole recordings whose manifests are gone."""
         db = self._catalog.db
         for writer, short in self._unnamed(recording):
@@ -343,7 +282,7 @@ class Salvager:
         ).fetchone()
         return row is not None
 
-    def _extension(self, base: tuple[str, _Group, _Written], recording: bytes, writers: Sequence[bytes]) -> None:
+    def _extension(self, base: tuple[str, Group, Written], recording: bytes, writers: Sequence[bytes]) -> None:
         """A recording with records behind the end that its newest sound manifest knows."""
         name, group, before = base
         content = group.content
@@ -359,15 +298,15 @@ class Salvager:
             derived_from=None,
             error=losses.note(None),
         )
-        self.lost.append((name, "manifest", None, None, "records follow that no manifest names any more"))
-        self._commit(name, _Written(writer, losses, changed, None, False, group.manifests[0].storage.withheld))
+        self._target.lost.append((name, "manifest", None, None, "records follow that no manifest names any more"))
+        self._target.commit(name, Written(writer, losses, changed, None, False, group.manifests[0].storage.withheld))
 
     def _orphan(
         self,
         recording: bytes,
         first: int,
         writers: Sequence[bytes],
-        base: tuple[str, _Group, _Written] | None,
+        base: tuple[str, Group, Written] | None,
     ) -> None:
         """A recording without a manifest."""
         sources: list[Source] = [FactSource(self._catalog, recording, writer) for writer in writers]
@@ -375,13 +314,15 @@ class Salvager:
             if base is not None:
                 sources += [ManifestSource(self._catalog, manifest, first) for manifest in base[1].manifests]
             sources.append(FactSource(self._catalog, recording, below=first))
-        name = self._name(self._hint(recording), recording)
+        name = self._target.name(self._hint(recording), recording)
         content = _unknown_content(recording)
         writer, losses, _ = self._records(name, content, sources, None, (), keys=True)
         started = self._started(recording)
         changed = msgspec.structs.replace(content, started=started, error=losses.note(None))
-        self.lost.append((name, "manifest", None, None, "no manifest of it is left: metadata and policies are unknown"))
-        self._commit(name, _Written(writer, losses, changed, None, False))
+        self._target.lost.append(
+            (name, "manifest", None, None, "no manifest of it is left: metadata and policies are unknown")
+        )
+        self._target.commit(name, Written(writer, losses, changed, None, False))
 
     def _started(self, recording: bytes) -> str:
         for _, _, short in FactSource(self._catalog, recording).frames():
@@ -392,140 +333,28 @@ class Salvager:
                         return now_rfc3339(start if 0 <= start < 1 << 62 else 0)
         return now_rfc3339(0)
 
-    def _told_alone(self, recording: bytes, base: tuple[str, _Group, _Written] | None) -> None:
+    def _told_alone(self, recording: bytes, base: tuple[str, Group, Written] | None) -> None:
         """Note records that tables of contents, or pages, name, where neither a manifest nor a sound frame does."""
         end = self._ends.get(recording, 0)
-        losses = _Losses()
+        losses = Losses()
         for first, items, _ in sorted(FactSource(self._catalog, recording).frames()):
             if first + items > end:
                 losses.add("records", max(first, end), first + items - 1, "no frame that holds them is sound")
         name = base[0] if base is not None else self._hint(recording)
-        self.lost += [(name, what, a, b, why) for what, ranges in losses.ranges.items() for a, b, why in ranges]
-
-    # Committing
-
-    def _name(self, wanted: str, recording: bytes | None = None) -> str:
-        """The name to use in the target: the one wanted, unless another recording has it, or one like it."""
-        if recording is None and wanted in self._names:
-            return self._names[wanted]
-        taken = {name.lower() for name in self._names.values()}
-        candidates = [wanted, *(f"{wanted[:480]}-{number}" for number in range(2, len(taken) + 3))]
-        for name in candidates:
-            if name.lower() in taken or not is_name(name):
-                continue
-            try:
-                refuse_case_twin(self._target.storage, name)
-            except InvalidNameError:
-                continue
-            break
-        if name != wanted:
-            self.notes.append(f"{wanted!r} is taken: a recording of that name is {name!r} here")
-        self._names[wanted if recording is None else f"{wanted}\0{recording.hex()}\0{len(self._names)}"] = name
-        return name
-
-    def _commit(self, name: str, written: _Written) -> None:
-        storage = self._target.storage
-        before = self._revisions.get(name)
-        revision = before.storage.revision + 1 if before is not None else 1
-        publisher = written.writer.publisher
-        previous = before.digest if before is not None else None
-        manifest = written.writer.manifest(written.content, revision, previous, written.withheld)
-        publisher.ensure()  # packs of an earlier run may be gone by now, which is no fault of what was written
-        if written.exact and (found := self._unsound(name, manifest)) is not None:
-            losses = written.losses
-            losses.add("records", 0, written.content.records - 1, f"what was written is not sound: {found}")
-            written = written._replace(content=_changed(written.content, written.source, losses), exact=False)
-            manifest = written.writer.manifest(written.content, revision, previous, written.withheld)
-        key = revision_key(name, revision)
-        publisher.ensure()
-        try:
-            storage.put_new(key, manifest.raw)
-        except ObjectExistsError:
-            there = self._target.manifests.get(key)
-            if there is None or there.content_digest != manifest.content_digest:
-                raise ConflictError(
-                    f"{storage.url}#{name}@{revision} is there already, and is another", hint="give another place"
-                ) from None
-            manifest = there
-        if written.exact:
-            self._copy_signatures(name, manifest.content_digest)
-        publisher.named()
-        publisher.write_latest(name, manifest)
-        self._revisions[name] = manifest
-        losses = written.losses
-        for what, ranges in losses.ranges.items():
-            self.lost += [(name, what, first, last, reason) for first, last, reason in ranges]
-        self.made.append(
-            (
-                name,
-                revision,
-                manifest.content.records,
-                manifest.content_digest,
-                written.source,
-                written.exact,
-                losses.purged,
-            )
-        )
-
-    def _unsound(self, name: str, manifest: Manifest) -> Fault | None:
-        """The first fault of what was written that its rows do not bring along."""
-        with Recording(self._target.storage, name, manifest) as recording:
-            recording.blob_limit = self._limit
-            found = verify_recording(recording, progress=self._report)
-            return next((fault for fault in found if fault.code not in _INHERITED), None)
-
-    def _copy_signatures(self, name: str, content_digest: str) -> None:
-        """Signatures are of the content, and hold for what has the same. One beside a recording of that name counts."""
-        found: dict[str, str] = {}
-        for key in self._keys:
-            to = f"recordings/{name}/{key.rpartition('/')[2]}"
-            parts = signature_parts(name, to)
-            if parts is not None and parts[0] == content_digest and (key == to or to not in found):
-                found[to] = key
-        for to, key in found.items():
-            data = self._catalog.objects.whole(key)
-            if data is not None:
-                self._target.storage.put(to, data)
+        self._target.lost += [(name, what, a, b, why) for what, ranges in losses.ranges.items() for a, b, why in ranges]
 
     def _unknown(self, named: dict[str, list[Manifest]]) -> None:
         """Note what may be lost and cannot be told."""
         for name, revision, reason in self._catalog.broken:
             sound = [manifest.storage.revision for manifest in named.get(name, ())]
             if not sound or (revision is not None and max(sound) < revision):
-                item = (self._names.get(name, name), "manifest", None, None, reason)
-                if not any(lost[0] == item[0] and lost[1] == "manifest" for lost in self.lost):
-                    self.lost.append(item)
+                item = (self._target.names.get(name, name), "manifest", None, None, reason)
+                if not any(lost[0] == item[0] and lost[1] == "manifest" for lost in self._target.lost):
+                    self._target.lost.append(item)
         for key in self._catalog.objects_with_damage():
             if not self._exact_packs.intersection(pack_digests_in(key)):
                 reason = f"{key} has no table of contents: what is damaged in it is not known"
-                self.lost.append(("", "unknown", None, None, reason))
-
-
-def _changed(content: Content, source: str | None, losses: _Losses) -> Content:
-    """The content of what is not as it was in ``source`` (a content digest)."""
-    return msgspec.structs.replace(
-        content, state="incomplete", extends=None, derived_from=source, error=losses.note(content.error)
-    )
-
-
-def _groups(manifests: Sequence[Manifest]) -> list[_Group]:
-    """The contents of one name, oldest first; those that a later one continues are with that."""
-    by_content: dict[str, list[Manifest]] = {}
-    order = sorted(manifests, key=lambda m: (m.storage.revision, m.storage.checkpoint))
-    for manifest in reversed(order):
-        by_content.setdefault(manifest.content_digest, []).append(manifest)
-    groups: list[_Group] = []
-    for same in by_content.values():  # newest first
-        content = same[0].content
-        for group in groups:
-            newer = group.content
-            if newer.id == content.id and newer.match == content.match and content.records <= newer.records:
-                group.older.extend(same)
-                break
-        else:
-            if content.records or not groups or content.state != "open":
-                groups.append(_Group(same, []))
-    return groups[::-1]
+                self._target.lost.append(("", "unknown", None, None, reason))
 
 
 def _unknown_content(recording: bytes) -> Content:

@@ -23,6 +23,7 @@ from ._faults import Fault, Progress, Report
 from ._salvage_catalog import Catalog, Damage
 from ._salvage_objects import Objects
 from ._salvage_plan import Salvager
+from ._salvage_target import Target
 
 if TYPE_CHECKING:
     from replaypack.archive import Archive
@@ -109,13 +110,13 @@ def salvage(
             if key != REPORT:
                 catalog.add(key, size)
             done += size
-        salvager = Salvager(catalog, target, [key for key, _ in listed], report, blob_limit)
-        salvager.run()
+        made = Target(target, objects, [key for key, _ in listed], report, blob_limit)
+        Salvager(catalog, made, report, blob_limit).run()
         damage = [*catalog.damage]
         damage += [Damage(key, offset, length, "the disk gave no bytes") for key, offset, length in objects.unreadable]
-        recordings = [SalvagedRecording(*item) for item in salvager.made]
-        lost = [Lost(*item) for item in salvager.lost]
-        notes = salvager.notes
+        recordings = [SalvagedRecording(*item) for item in made.made]
+        lost = [Lost(*item) for item in made.lost]
+        notes = made.notes
     finally:
         catalog.close()
     if any(key.startswith("journal/") for key in _journals(source)):
