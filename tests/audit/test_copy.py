@@ -782,6 +782,23 @@ def test_an_interruption(source: Archive) -> None:
     sound(target)
 
 
+def test_a_revision_that_the_source_deletes_meanwhile() -> None:
+    archive, target = memory(), memory()
+    record(archive, "r", list(calls(20)))
+
+    def went_on(at: Any) -> None:
+        if at.stage == "recordings":
+            record(archive, "r", list(calls(2, seed=3)), if_exists="append")
+            gc(archive, keep_last=1, grace=timedelta(), apply=True)
+
+    with pytest.raises(ConflictError, match="#r@2 was deleted while it was copied"):
+        archive.copy_to(target, progress=went_on)
+    assert list(target.recordings()) == []
+    archive.copy_to(target)
+    assert len(target.open("r")) == 22
+    sound(target)
+
+
 def test_another_writer_comes_first(source: Archive) -> None:
     class Raced(MemoryStorage):
         def put_new(self, key: str, data: bytes, *, cache_control: str | None = None) -> None:

@@ -136,10 +136,13 @@ class CopyRun:
     @contextmanager
     def _open(self, plan: Plan) -> Iterator[Recording]:
         assert plan.revision is not None
-        manifest = self._source.manifests.find(plan.name, plan.revision, fresh=False)
+        manifest = self._source.manifests.get(revision_key(plan.name, plan.revision))
+        if manifest is None or manifest.content_digest != plan.content_digest:
+            where = f"{self._source.url}#{plan.name}@{plan.revision}"
+            raise ConflictError(
+                f"{where} was {'deleted' if manifest is None else 'changed'} while it was copied", hint="copy again"
+            )
         with Recording(self._source.storage, plan.name, manifest, cache_bytes=_CACHE) as recording:
-            if manifest.content_digest != plan.content_digest:
-                raise ConflictError(f"{recording.locator} changed while it was copied", hint="copy again")
             yield recording
 
     def _packs(self, recording: Recording) -> list[PackRef]:
