@@ -26,7 +26,7 @@ from replaypack.audit import (
     signatures,
 )
 from replaypack.errors import ConflictError, UsageError
-from replaypack.format.pack import parse_pack
+from replaypack.format.pack import FrameKind, parse_pack
 from replaypack.format.recipe import Op
 from replaypack.storage import LocalStorage, MemoryStorage
 
@@ -465,6 +465,28 @@ def test_small_packs_that_were_merged_and_damaged_later_are_no_loss(copied: Path
     result = run(copied, tmp_path / "target")
     assert result.damage
     assert result.lost == []
+
+
+def test_a_pack_in_a_payload_tells_nothing_of_the_pack_around_it(tmp_path: Path) -> None:
+    """Where the frame around it is damaged, its table of contents is found, and is not that of the object."""
+    source = tmp_path / "source"
+    archive = Archive(source)
+    with archive.recorder("kept") as recorder:
+        recorder.append(kind="tool", identity=1, response=random.Random(1).randbytes(9000))
+    [inner] = packs(source)
+    with archive.recorder("gone") as recorder:
+        recorder.append(kind="tool", identity=1, response=inner.read_bytes())
+    [outer] = [file for file in packs(source) if file != inner]
+    data = bytearray(outer.read_bytes())
+    for frame in parse_pack(bytes(data)).frames:
+        if frame.kind != FrameKind.PAGE:
+            data[frame.offset] ^= 255  # what follows is found only by scanning
+    data[-300:] = bytes(300)
+    outer.write_bytes(data)
+    shutil.rmtree(source / "recordings/gone")
+    result = run(source, tmp_path / "target")
+    assert [(made.name, made.exact) for made in result.recordings] == [("kept", True)]
+    assert [(lost.what, outer.stem in lost.reason) for lost in result.lost] == [("unknown", True)]
 
 
 # The place where it goes

@@ -140,6 +140,7 @@ class Catalog:
                 toc = found
                 self._told(found)
                 continue
+            toc = None  # a payload may hold a pack: the object's own comes last
             self._frame(number, piece.offset, piece.length, piece.raw)
         self._gap(key, end, size, gaps)
         is_pack = bool(_PACK_KEY.search(key)) or bool(end) or toc is not None
