@@ -435,6 +435,22 @@ def test_a_group_of_which_one_fails_is_left_as_it_was(tmp_path: Path) -> None:
     assert list(archive.verify(level="full")) == []
 
 
+def test_what_cannot_be_read_of_a_recorder_concerns_its_recording_alone() -> None:
+    storage = MemoryStorage()
+    archive = Archive("", storage=storage)
+    for name in "abc":
+        shared_history(archive, name, 1, turns=2)
+    recorder = archive.recorder("b", if_exists="replace", flush_interval=None)
+    recorder.append(kind="tool", identity=1, response=1)
+    recorder.flush()
+    key = "recordings/b/00000003.open.json"
+    storage.put(key, storage.get(key)[:-7])
+    results = {item.name: item for item in compact(archive).recordings}
+    recorder.close()
+    assert {name: item.outcome for name, item in results.items()} == {"a": "compacted", "b": "failed", "c": "compacted"}
+    assert isinstance(results["b"].error, FormatError)
+
+
 class Appending(LocalStorage):
     """Another writer appends to ``b`` right before its revision 3 is created."""
 
@@ -467,12 +483,12 @@ def test_a_damaged_recording_leaves_no_bytes_in_frames_of_others(tmp_path: Path)
             assert len(facts(recording)) == 4
 
 
-@pytest.mark.parametrize("order", ["ab", "ba"])
+@pytest.mark.parametrize(("order", "again"), [("ab", True), ("ba", True), ("ab", False)])
 @pytest.mark.filterwarnings("ignore::replaypack.errors.ReplaypackWarning")
 def test_a_compaction_that_dies_anywhere_hides_nothing_from_a_purge(
-    order: str, monkeypatch: pytest.MonkeyPatch
+    order: str, again: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In packs that the other names: when it was run again, all that a recording has is found by what it names."""
+    """In packs that the other names, or none: whether it was run again or not, and collected or not."""
     monkeypatch.setattr("os.cpu_count", lambda: 1)
     source = MemoryStorage()
     two_to_share(Archive("", storage=source))
@@ -484,11 +500,11 @@ def test_a_compaction_that_dies_anywhere_hides_nothing_from_a_purge(
         dying = Between(storage, point)
         with suppress(StorageError):
             compact(Archive("", storage=dying), list(order), level=3)
-        done = compact(archive, list(order), level=3)
-        assert {item.outcome for item in done.recordings} <= {"compacted", "compact"}
-        assert {item.outcome for item in compact(archive, level=3).recordings} == {"compact"}
-        assert list(archive.verify(level="full")) == []
-        gc(archive, grace=timedelta(), keep_last=1, apply=True)
+        if again:
+            done = compact(archive, list(order), level=3)
+            assert {item.outcome for item in done.recordings} <= {"compacted", "compact"}
+            assert {item.outcome for item in compact(archive, level=3).recordings} == {"compact"}
+            assert list(archive.verify(level="full")) == []
         purge(archive, "a", [6], "a test")
         assert SECRET.encode() not in packed(archive)
         assert list(archive.verify(level="full")) == []

@@ -20,6 +20,7 @@ from replaypack.errors import (
     AccessDeniedError,
     ConflictError,
     ObjectExistsError,
+    ObjectMissingError,
     PurgedError,
     ReadOnlyStorageError,
     RecordingExistsError,
@@ -33,6 +34,7 @@ from replaypack.format.manifest import encode_manifest
 from replaypack.format.names import pack_key_of
 from replaypack.format.pack import parse_pack
 from replaypack.storage import MemoryStorage, Storage
+from tests.support.between import Between
 
 #: In every part of the records that are purged, and nowhere else.
 CANARIES = [
@@ -585,6 +587,78 @@ def test_a_compaction_that_commits_meanwhile(archive: Archive) -> None:
     assert found(storage) == set()
     assert [r.request for r in archive.open("b", fresh=True).records()] == wanted
     sound(archive)
+
+
+def test_what_is_appended_meanwhile(archive: Archive) -> None:
+    """At any moment: all of it is there, and nothing of what was purged."""
+    fill(archive)
+    objects = objects_of(archive.storage)
+    outcomes = set()
+    for point in range(1000):
+        here = Archive("", storage=Meddling(objects))
+
+        def more() -> None:
+            with here.recorder("r", if_exists="append", **options()) as recorder:  # noqa: B023
+                tools(recorder, 2)
+
+        between = Between(here.storage, point, more)
+        try:
+            outcomes.add(purge(Archive("", storage=between), "r", [3, 4, 5], "asked to").applied)
+        except ConflictError:  # the append was faster
+            outcomes.add(False)
+        assert len(here.open("r", fresh=True)) == (12 if between.reached else 10)
+        purge(here, "r", [3, 4, 5], "asked to")
+        assert found(here.storage) == set(), point
+        sound(here)
+        if not between.reached:
+            break
+    assert outcomes == {True, False}
+
+
+def test_the_same_large_media_in_a_recording_that_is_purged_meanwhile(archive: Archive) -> None:
+    """At any moment: its pack has the same name, and whoever records it has uploaded it, and named it nowhere yet."""
+    media = random.Random(9).randbytes(4 << 20)
+
+    def meanwhile() -> None:
+        with here.recorder("r", **options()) as recorder:
+            recorder.append(kind="tool", identity=1, response=media)
+        purge(here, "r", [0], "asked to", keep_shared=True)
+
+    for point in range(1000):
+        here = Archive("", storage=MemoryStorage())
+        between = Between(here.storage, point, meanwhile)
+        with Archive("", storage=between).recorder("x", **options()) as recorder:
+            recorder.append(kind="tool", identity=1, response=media)
+        with here.open("x", fresh=True) as recording:
+            assert recording.record(0).response == media, point
+        sound(here)
+        if not between.reached:
+            break
+    assert point > 5
+
+
+def test_a_rekeying_under_another_name_meanwhile(archive: Archive) -> None:
+    """Its packs are of the same recording, and nothing names them before it is done."""
+    fill(archive)
+    objects = objects_of(archive.storage)
+    outcomes = set()
+    for point in range(1000):
+        here = Archive("", storage=MemoryStorage())
+        for key, data in objects.items():
+            here.storage.put(key, data)
+        between = Between(here.storage, point, lambda: purge(here, "r", [3, 4, 5], "asked to", keep_shared=True))  # noqa: B023
+        try:
+            rekey(Archive("", storage=between), "r", match="uuids", to="s")
+        except (ConflictError, ObjectMissingError, UsageError):
+            assert list(here.recordings()) == ["r"], point
+            outcomes.add("failed")
+        else:
+            outcomes.add("rekeyed")
+            assert len(here.open("s")) == 10
+        assert {fault.code for fault in verify_archive(here)} <= {"pack.loose"}, point
+        if not between.reached:
+            break
+    assert outcomes == {"rekeyed", "failed"}
 
 
 def test_a_pack_that_comes_again_and_again(archive: Archive) -> None:

@@ -25,7 +25,7 @@ _TAIL = 64 << 10
 class Held(NamedTuple):
     """What one manifest says: where it lies, of which recording, and the digests of all packs that it names.
 
-    ``id`` is that of the recording's content, ``purged`` are the records with a tombstone.
+    ``id`` is that of the recording, ``content`` the digest of its content, ``purged`` are the records with a tombstone.
     """
 
     key: str
@@ -33,6 +33,7 @@ class Held(NamedTuple):
     kind: Literal["revision", "open", "latest"]
     digest: str
     id: str
+    content: str
     records: int
     revision: int
     checkpoint: int
@@ -95,6 +96,7 @@ class Inventory:
             parts.kind,
             manifest.digest,
             content.id,
+            manifest.content_digest,
             content.records,
             section.revision,
             section.checkpoint,
@@ -180,7 +182,7 @@ def common_packs(storage: Storage, manifest: Manifest) -> set[str]:
     Raises `StorageError`.
     """
     found = set()
-    with suppress(FormatError, ObjectMissingError):
+    with suppress(FormatError, ObjectMissingError, ObjectTooShortError):
         for pack, size in packs_of(manifest, storage).items():
             with suppress(FormatError, ObjectMissingError, ObjectTooShortError):
                 if size is not None and not toc_of(storage, PackRef(pack, size)).origins:

@@ -171,9 +171,7 @@ class _Run:
             self.results[name] = Compacted(name, "failed", 0, 0, 0, 0, without_frames(error))
             return
         self.before.update(_sizes(packs))
-        reason = self._busy(name, newest)
-        if reason is not None:
-            self._leave(name, newest, packs, "skipped", reason)
+        if not self._free(name, newest, packs):
             return
         unfinished = self._unfinished(name, newest)
         wanted = again or unfinished or any(self._level(pack) < self.level for pack in packs)
@@ -206,10 +204,7 @@ class _Run:
                 continue
             if self._torn.isdisjoint(pack.digest for pack in packs):
                 continue
-            reason = self._busy(name, newest)
-            if reason is not None:
-                self._leave(name, newest, packs, "skipped", reason)
-            else:
+            if self._free(name, newest, packs):
                 self._write(name, newest, packs, mends=True)
         self.flush()
 
@@ -258,8 +253,8 @@ class _Run:
             for at in jobs:
                 at.commit()
             for at in jobs:
-                # What others wrote, and a purge of theirs may have deleted since.
-                at.publisher.look_again()
+                # What others wrote, or have in common with it: a purge of theirs may have deleted it since.
+                at.publisher.look_again(everything=True)
         except (*_DAMAGED, ConflictError) as error:
             self._drop(jobs)
             for job in jobs:
@@ -286,8 +281,16 @@ class _Run:
     def _drop(self, jobs: Sequence[Job]) -> None:
         """Undo what was committed of ``jobs``, and delete their packs, which have names that nobody else can know."""
         self.shared.forget()
-        undone = [job.undo() for job in jobs]
-        if all(undone):
+        undone = True
+        failure: StorageError | None = None
+        for job in jobs:
+            try:
+                undone = job.undo() and undone
+            except StorageError as error:  # that one is left to the next run; the others need not be
+                failure = error
+        if failure is not None:
+            raise failure
+        if undone:
             for job in jobs:
                 job.publisher.rewind(None, [])
 
@@ -304,17 +307,21 @@ class _Run:
         revision, records = newest.storage.revision, newest.content.records
         self.results[name] = Compacted(name, outcome, revision, records, size, size, error)
 
-    def _busy(self, name: str, newest: Manifest) -> ReplaypackError | None:
-        """Why a recording is not to be touched: somebody records it, or left records of it behind."""
+    def _free(self, name: str, newest: Manifest, packs: Sequence[PackRef]) -> bool:
+        """Whether a recording may be written anew: nobody records it, or left records of it behind."""
         try:
             if name in self._left_behind:
                 finish_leftover(self.archive, name, "error")
             refuse_claimed(self.archive.storage, name, newest)
-        except RecordingExistsError as error:
-            return error
-        if newest.content.state == "open":
-            return UsageError(f"{self.archive.url}#{name} is still being recorded", hint="seal it, or recover it")
-        return None
+            if newest.content.state == "open":
+                raise UsageError(f"{self.archive.url}#{name} is still being recorded", hint="seal it, or recover it")
+        except (RecordingExistsError, UsageError) as error:
+            self._leave(name, newest, packs, "skipped", without_frames(error))
+        except _DAMAGED as error:  # what its recorder published cannot be read
+            self._leave(name, newest, packs, "failed", without_frames(error))
+        else:
+            return True
+        return False
 
     def _unfinished(self, name: str, newest: Manifest) -> set[str]:
         """The packs that may have bytes of recordings which a compaction that died did not come to commit.

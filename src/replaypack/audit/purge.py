@@ -18,7 +18,7 @@ from replaypack._escape import counted
 from replaypack._read.packs import PackReader
 from replaypack._write.claim import refuse_claimed
 from replaypack._write.intervals import Intervals
-from replaypack._write.publish import Publisher, commit_behind, now_rfc3339, progress_of
+from replaypack._write.publish import Publisher, commit_behind, heal_latest, now_rfc3339, progress_of
 from replaypack._write.reuse import renamed
 from replaypack._write.rewrite import rewrite
 from replaypack.errors import (
@@ -198,7 +198,6 @@ class _Purge:
         new = [seq for seq in self._wanted if seq not in target.purged]
         if len(new) + len(target.purged) > MAX_PURGED:
             raise UsageError(f"of one recording at most {MAX_PURGED} records can be purged")
-        content_digest = self._inventory.manifest(target).content_digest
         journals = Journals(self._archive, self._name, target.id)
         payload = copies = None
         deleted = False
@@ -225,17 +224,16 @@ class _Purge:
             raise self._unfinished(plan)
         if not self._dry_run:
             journals.remove()
-        newest = self._archive.manifests.newest(self._name, fresh=True)
-        if newest is None:
-            raise self._archive.manifests.not_found(self._name)
-        assert newest.content_digest == content_digest
+        newest = self._current()  # what came behind it was recorded when all was done
+        if not self._dry_run:
+            self._point()
         if self._dry_run:
             self._note(plan)
         return Purged(
             self._name,
             newest.revision,
             new,
-            newest.content_digest,
+            newest.content,
             not self._dry_run,
             list(self._rewritten) or [held.name for held in plan.rewrites],
             self._revisions,
@@ -367,17 +365,18 @@ class _Purge:
         for number, (pack, toc) in enumerate(inventory.tocs(wanted)):
             self._tell("packs", number, len(wanted))
             origins = {n for n, origin in enumerate(toc.origins) if origin.recording == id_}
-            unexplained = bool(payload) and pack in named and pack not in explained
+            unexplained = bool(payload) and pack not in explained
             if any(info.origin in origins for info in toc.frames):
                 own.add(pack)
-                if unexplained:
+                if unexplained and pack in named:
                     with _collected(pack not in referenced):
                         payload.explore(self._reader, PackRef(pack, inventory.packs[pack]), toc)
             elif unexplained and pack not in self._explored and payload.may_be_in(toc):
+                # Also one that nothing names: a compaction may have died before it named it.
                 common[pack] = toc
             if pack in own or any(info.digest in payload.spans for info in toc.frames):
                 suspicious[pack] = toc
-            elif pack in named or toc.origins:
+            else:
                 self._clean.add(pack)
         if common:
             takers = (self._open(held) for held in newest.values() if held.packs & common.keys())
@@ -389,6 +388,14 @@ class _Purge:
                 if any(info.digest in payload.spans for info in toc.frames):
                     suspicious[pack] = toc
                     self._clean.discard(pack)
+        # What a recorder has uploaded and not named yet is of its records: who they are is known when it has.
+        done = {held.writer for held in inventory.held if held.claim is None}
+        at_work = [held for held in inventory.held if held.claim is not None and held.writer not in done]
+        writers, names = {held.writer for held in at_work}, {held.name for held in at_work}
+        for pack, toc in list(suspicious.items()):
+            theirs = toc.origins and all(o.writer.hex() in writers or o.name in names for o in toc.origins)
+            if theirs and pack not in named and pack not in own:
+                del suspicious[pack]
         self._frames = len(payload.spans)
         uses: dict[str, Uses] = {}
         taken: dict[bytes, list[tuple[int, int]]] = {}
@@ -586,9 +593,9 @@ class _Purge:
         )
         manifest = encode_manifest(old.content, section)
         self._check(held.name, manifest)
-        publisher.ensure()
+        publisher.ensure(everything=True)
         self._commit(held.name, manifest)
-        publisher.named()
+        publisher.look_again(everything=True)
 
     def _check(self, name: str, manifest: Manifest) -> None:
         """What it was made of is about to be deleted: be sure of it before."""
@@ -611,6 +618,15 @@ class _Purge:
         self._rewritten[name] = None
 
     # Deleting
+
+    def _point(self) -> None:
+        """Write hints again that were written while somebody else wrote a newer one."""
+        hints = {held.name: held.digest for held in self._inventory.held if held.kind == "latest"}
+        for name, held in self._inventory.newest().items():
+            if name in self._rewritten and hints.get(name) != held.digest:
+                manifest = self._archive.manifests.get(held.key)
+                if manifest is not None:
+                    heal_latest(self._storage, name, manifest)
 
     def _delete(self, plan: _Plan) -> bool:
         """Delete in an order in which a second run always finds what is left; whether it did.
