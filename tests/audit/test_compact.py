@@ -451,6 +451,20 @@ def test_what_cannot_be_read_of_a_recorder_concerns_its_recording_alone() -> Non
     assert isinstance(results["b"].error, FormatError)
 
 
+def test_so_many_wait_for_each_other_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where one of them fails, recordings behind these are compacted; and they share what others were compacted to."""
+    monkeypatch.setattr(importlib.import_module("replaypack.audit.compact"), "_MOST_WAITING", 2)
+    archive = Archive(tmp_path)
+    for number, name in enumerate("abcdefg"):
+        shared_history(archive, name, number, turns=2)
+    results = compact(Archive("", storage=Appending(tmp_path))).recordings
+    assert [item.outcome for item in results] == ["failed"] * 2 + ["compacted"] * 5
+    packs = [{pack.digest for pack in archive.open(name).index.packs} for name in "cdefg"]
+    assert packs[0] & packs[1] & packs[2] & packs[3] & packs[4]
+    assert packs[2] & packs[3] - packs[0]
+    assert list(archive.verify(level="full")) == []
+
+
 class Appending(LocalStorage):
     """Another writer appends to ``b`` right before its revision 3 is created."""
 

@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 __all__ = ["Compacted", "Compaction", "compact"]
 
 _MAX_THREADS = 8
+#: Recordings that wait for each other: each takes about 20 KB, and where one fails, all do.
+_MOST_WAITING = 1024
 _DAMAGED = (FormatError, ObjectMissingError, ObjectTooShortError)
 
 
@@ -224,7 +226,8 @@ class _Run:
             return
         self.shared.wait(job.user)
         self._waiting.append(job)
-        if self.shared.size + sum(waiting.builder.size for waiting in self._waiting) >= PACK_TARGET:
+        held = self.shared.size + sum(waiting.builder.size for waiting in self._waiting)
+        if held >= PACK_TARGET or len(self._waiting) >= _MOST_WAITING:
             self.flush()
 
     def flush(self) -> None:
