@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -419,6 +420,31 @@ def test_a_local_archive_and_its_journals(tmp_path: Path) -> None:
     for path in tmp_path.rglob("*"):
         assert not path.is_file() or not any(canary.encode() in path.read_bytes() for canary in CANARIES)
     sound(archive)
+
+
+def test_what_killed_writers_left(tmp_path: Path) -> None:
+    fcntl = pytest.importorskip("fcntl")
+    archive = Archive(tmp_path)
+    fill(archive)
+    left = [tmp_path / "packs/~tmp-1", tmp_path / "recordings/r/~tmp-2"]
+    unnamed = tmp_path / "journal" / ("0" * 16 + "-000000.new")
+    for path in (*left, unnamed):
+        path.write_text(CANARIES[0])
+    held = tmp_path / "packs/~tmp-3"
+    unreadable = tmp_path / "journal" / ("1" * 16 + "-000000.rpj")
+    unreadable.write_bytes(b"no journal")
+    with held.open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        forecast = purge(archive, "r", [3, 4, 5], "asked to", dry_run=True)
+        assert all(path.exists() for path in (*left, unnamed))
+        done = purge(archive, "r", [3, 4, 5], "asked to")
+    assert sorted(done.temporary) == sorted(forecast.temporary) == sorted(map(str, left))
+    assert done.left == forecast.left == [str(unreadable)]
+    assert not any(path.exists() for path in (*left, unnamed))
+    assert held.exists()
+    with mock.patch.object(fcntl, "flock", side_effect=OSError(errno.ENOTSUP, "no locks here")):
+        assert purge(archive, "r", [3], "asked to").left == [str(unreadable), str(held)]
+    assert held.exists()
 
 
 def test_where_tables_need_pages(archive: Archive) -> None:

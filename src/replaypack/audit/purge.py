@@ -66,7 +66,9 @@ class Purged(NamedTuple):
     ``records`` are those that were purged now; ``rewritten`` the recordings that got a new revision; ``revisions`` the
     older ones that went, as ``name@revision``; ``packs`` and ``bytes`` the packs that went. ``shared``: records that
     take bytes of them, which therefore stay; ``copies``: records that have a payload of theirs a second time, which is
-    not touched. ``journals`` are local journals that went.
+    not touched. ``journals`` are local journals that went, ``temporary`` the files that writers which were killed left
+    beside objects; ``left`` are files that may hold something of the records and stayed: journals that cannot be read,
+    and temporary files of which it cannot be told whether a writer is at work on them.
     """
 
     name: str
@@ -81,6 +83,8 @@ class Purged(NamedTuple):
     shared: Records
     copies: Records
     journals: list[str]
+    temporary: list[str]
+    left: list[str]
 
 
 def purge(
@@ -222,13 +226,14 @@ class _Purge:
                 deleted = self._delete(plan) or deleted
         else:
             raise self._unfinished(plan)
-        if not self._dry_run:
-            journals.remove()
         newest = self._current()  # what came behind it was recorded when all was done
-        if not self._dry_run:
-            self._point()
         if self._dry_run:
             self._note(plan)
+        else:
+            self._point()
+            journals.remove()
+        temporary = self._leftovers(sure=True)
+        left = [path for path in self._leftovers(sure=False) if path not in temporary]
         return Purged(
             self._name,
             newest.revision,
@@ -242,7 +247,14 @@ class _Purge:
             self._shared,
             copies,
             [str(path) for path in journals.removable],
+            temporary,
+            [str(path) for path in journals.unreadable] + left,
         )
+
+    def _leftovers(self, *, sure: bool) -> list[str]:
+        """Temporary files of writers that were killed, or may have been; those of which it is ``sure`` are deleted."""
+        delete = sure and not self._dry_run
+        return [f"{self._storage.url}/{info.key}" for info in self._storage.leftovers(delete=delete, sure=sure)]
 
     def _note(self, plan: _Plan) -> None:
         """Note what was, or would be, deleted."""

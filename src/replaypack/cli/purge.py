@@ -116,3 +116,7 @@ def _tell(output: Output, done: Purged) -> None:
         output.line(f"note: a payload of theirs stands in {spans(numbers)} of {name} as well, by itself")
     for path in done.journals:
         output.line(f"journal {'deleted' if done.applied else 'to be deleted'}: {path}")
+    for path in done.temporary:
+        output.line(f"temporary file {'deleted' if done.applied else 'to be deleted'}: {path}")
+    for path in done.left:
+        output.line(f"note: {path} may hold something of them; where no writer is at work on it, delete it")
