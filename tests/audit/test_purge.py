@@ -231,7 +231,13 @@ def test_a_recording_that_others_are_based_on(archive: Archive) -> None:
     digests = {name: archive.open(name).content_digest for name in ("r", "next", "third")}
     with pytest.raises(UsageError, match="of next"):
         purge(archive, "r", [2, 3], "asked to")
+    forecast = purge(archive, "r", [2, 3], "asked to", keep_shared=True, dry_run=True)
     done = purge(archive, "r", [2, 3], "asked to", keep_shared=True)
+    assert (forecast.packs, forecast.bytes, sorted(forecast.revisions)) == (
+        done.packs,
+        done.bytes,
+        sorted(done.revisions),
+    )
     assert set(done.shared) == {"r", "next", "third"}
     assert done.copies["next"] == [2, 3]
     sound(archive)
@@ -242,6 +248,63 @@ def test_a_recording_that_others_are_based_on(archive: Archive) -> None:
     assert {name: archive.open(name).content_digest for name in digests} == digests
     assert [(r.request, r.response) for r in archive.open("third").records()] == rows["third"]
     assert [(r.request, r.response) for r in archive.open("next").records()] == rows["next"][:2]
+
+
+def test_several_recordings_at_once(archive: Archive) -> None:
+    canary = "canary-in-a-turn-8517 "
+    with archive.recorder("r", **options()) as recorder:
+        conversation(recorder, 4, {2: canary})
+    for name in ("next", "third"):
+        with archive.recorder(name, base="r", **options()) as recorder:
+            conversation(recorder, 4, {2: canary} if name == "next" else {1: "other "})
+    before = objects_of(archive.storage)
+    digests = {name: archive.open(name).content_digest for name in ("r", "next", "third")}
+    hint = r"--records 0-3 --also next=0-3 --also third=0-3"
+    with pytest.raises(UsageError, match="of what is to be purged") as error:
+        purge(archive, "r", [2, 3], "asked to", also={"next": [2, 3]})
+    assert hint in str(error.value)
+    assert objects_of(archive.storage) == before
+    for also in ({"r": [1]}, {"next": []}, {"next": [9]}):
+        with pytest.raises(UsageError):
+            purge(archive, "r", [0, 1, 2, 3], "asked to", also=also)
+    assert objects_of(archive.storage) == before
+    everything = {"next": range(4), "third": range(4)}
+    forecast = purge(archive, "r", range(4), "asked to", also=everything, dry_run=True)
+    assert objects_of(archive.storage) == before
+    done = purge(archive, "r", range(4), "asked to", also=everything)
+    assert [(item.name, item.records, item.shared) for item in (done, *done.others)] == [
+        (name, [0, 1, 2, 3], {}) for name in ("r", "next", "third")
+    ]
+    assert [item.name for item in forecast.others] == ["next", "third"]
+    assert found(archive.storage, canary, "question number", "be brief and kind") == set()
+    assert {name: archive.open(name).content_digest for name in digests} == digests
+    sound(archive)
+    again = purge(archive, "r", range(4), "asked to", also=everything)
+    assert [item.rewritten for item in (again, *again.others)] == [[], [], []]
+
+
+def test_several_recordings_at_once_where_it_is_interrupted(archive: Archive) -> None:
+    canary = "canary-in-a-turn-8517 "
+    for name, base in (("r", None), ("next", "r")):
+        with archive.recorder(name, base=base, **options()) as recorder:
+            conversation(recorder, 2, {1: canary})
+            recorder.append(kind="tool", identity=1, response=1)
+    objects = objects_of(archive.storage)
+    for tried in range(1, 1000):
+        storage = Dying(objects, tried, Stop, after=False)
+        try:
+            purge(Archive("", storage=storage), "r", [0, 1], "asked to", also={"next": [0, 1]})
+        except Stop:
+            pass
+        else:
+            break
+        here = Archive("", storage=storage)
+        assert [here.open(name, fresh=True).record(2).response for name in ("r", "next")] == [1, 1]
+        purge(here, "r", [0, 1], "asked to", also={"next": [0, 1]})
+        assert found(storage, canary, "question number") == set(), tried
+        sound(here)
+    assert found(storage, canary, "question number") == set()
+    assert tried > 10
 
 
 def test_large_media_in_a_pack_of_its_own(archive: Archive) -> None:
