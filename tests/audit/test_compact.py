@@ -451,6 +451,26 @@ def test_what_cannot_be_read_of_a_recorder_concerns_its_recording_alone() -> Non
     assert isinstance(results["b"].error, FormatError)
 
 
+@pytest.mark.filterwarnings("ignore::replaypack.errors.ReplaypackWarning")
+def test_a_recording_that_is_deleted_meanwhile_is_in_nobodys_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    source = MemoryStorage()
+    two_to_share(Archive("", storage=source))
+    outcomes = set()
+    for point in range(1000):
+        archive = Archive("", storage=MemoryStorage())
+        for info in source.list():
+            archive.storage.put(info.key, source.get(info.key))
+        between = Between(archive.storage, point, lambda: archive.delete("b"))  # noqa: B023
+        done = compact(Archive("", storage=between), level=3)
+        outcomes.add(tuple(item.outcome for item in done.recordings))
+        if not between.reached:
+            break
+        assert list(archive.recordings()) == ["a"]
+        assert list(archive.verify(level="full")) == []
+    assert {("failed", "failed"), ("compacted", "failed"), ("compacted", "compacted")} <= outcomes
+
+
 def test_so_many_wait_for_each_other_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where one of them fails, recordings behind these are compacted; and they share what others were compacted to."""
     monkeypatch.setattr(importlib.import_module("replaypack.audit.compact"), "_MOST_WAITING", 2)

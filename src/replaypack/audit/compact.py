@@ -119,16 +119,16 @@ def compact(
         raise UsageError(f"zstd has levels 1 to 22, not {level}")
     if not dry_run:
         archive.storage.require_writable("compact")
-    patterns = [names] if isinstance(names, str) else names
-    chosen = list(archive.recordings()) if patterns is None else names_of(archive, list(patterns))
+    patterns = [names] if isinstance(names, str) else list(names) if names is not None else None
+    chosen = list(archive.recordings()) if patterns is None else names_of(archive, patterns)
     with ThreadPoolExecutor(min(_MAX_THREADS, os.cpu_count() or 1), thread_name_prefix="replaypack-zstd") as pool:
         run = _Run(archive, level, pool, progress)
         try:
             for name in chosen:
-                run.take(name, again=again, dry_run=dry_run)
+                run.take(name, again=again, dry_run=dry_run, named=patterns is not None and name in patterns)
             run.flush()
             run.mend()
-            for name in set(chosen) - run.results.keys():  # pragma: no cover - it was deleted meanwhile
+            for name in set(chosen) - run.results.keys():  # it was deleted meanwhile
                 run.results[name] = Compacted(name, "failed", 0, 0, 0, 0, archive.manifests.not_found(name))
         except BaseException:
             pool.shutdown(cancel_futures=True)
@@ -162,12 +162,17 @@ class _Run:
         """Bytes of the packs that none of these recordings names any more."""
         return sum(size for pack, size in self.before.items() if pack not in self.after)
 
-    def take(self, name: str, *, again: bool, dry_run: bool) -> None:
-        """Compact one recording, as far as it needs it."""
+    def take(self, name: str, *, again: bool, dry_run: bool, named: bool) -> None:
+        """Compact one recording, as far as it needs it.
+
+        Raises `RecordingNotFoundError` where it was ``named``, and not merely listed before.
+        """
         try:
             newest = self.archive.manifests.newest(name, fresh=True)
             if newest is None:
-                raise self.archive.manifests.not_found(name)
+                if named:
+                    raise self.archive.manifests.not_found(name)
+                return
             packs = Index(newest, PackReader(self.archive.storage), Cache(0)).packs
         except _DAMAGED as error:
             self.results[name] = Compacted(name, "failed", 0, 0, 0, 0, without_frames(error))
