@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import random
 from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -15,7 +16,7 @@ import pytest
 from replaypack import Archive, ReplayMismatch
 from replaypack._read.manifests import Manifests
 from replaypack._write import publish
-from replaypack.audit import compact, copy, diff, prove, purge, rekey, stats, verify_archive
+from replaypack.audit import compact, copy, diff, gc, prove, purge, rekey, stats, verify_archive
 from replaypack.audit._inventory import Inventory
 from replaypack.errors import (
     AccessDeniedError,
@@ -748,6 +749,27 @@ def test_a_rekeying_under_another_name_meanwhile(archive: Archive) -> None:
         if not between.reached:
             break
     assert outcomes == {"rekeyed", "failed"}
+
+
+def test_a_copy_under_another_name_meanwhile(archive: Archive) -> None:
+    """Its packs are of the same recording, too; what is gone is sent again."""
+    fill(archive)
+    rows = [record.row_bytes for record in archive.open("r").records()]
+    elsewhere = Archive("", storage=MemoryStorage())
+    copy(archive, elsewhere)
+    compact(elsewhere, level=3)  # in packs of its own
+    gc(elsewhere, keep_last=1, grace=timedelta(), apply=True)
+    objects = objects_of(elsewhere.storage)
+    for point in range(1000):
+        target = Archive("", storage=MemoryStorage())
+        for key, data in objects.items():
+            target.storage.put(key, data)
+        between = Between(target.storage, point, lambda: purge(target, "r", [3, 4, 5], "asked to", keep_shared=True))  # noqa: B023
+        copy(archive, Archive("", storage=between), ["r"], to="y", jobs=1)
+        assert [record.row_bytes for record in target.open("y").records()] == rows, point
+        assert {fault.code for fault in verify_archive(target)} <= {"pack.loose"}, point
+        if not between.reached:
+            break
 
 
 def test_a_pack_that_comes_again_and_again(archive: Archive) -> None:
