@@ -825,6 +825,19 @@ def test_a_recording_of_which_the_hint_is_left(archive: Archive) -> None:
     sound(archive)
 
 
+def test_manifests_are_read_once(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often the archive is looked over: revisions do not change."""
+    for name in ("r", "other"):
+        fill(archive, name)
+    read: list[str] = []
+    get = archive.storage.get
+    monkeypatch.setattr(archive.storage, "get", lambda key: (read.append(key), get(key))[1])
+    purge(archive, "r", [3], "asked to", keep_shared=True)
+    assert read.count("recordings/other/00000001.json") == 1
+    assert read.count("recordings/other/latest.json") > 2
+    sound(archive)
+
+
 def test_what_is_newest(archive: Archive) -> None:
     """The same as for readers, whatever is there of a recording."""
     with archive.recorder("r", **options()) as recorder:

@@ -52,13 +52,14 @@ class Held(NamedTuple):
 class Inventory:
     """The manifests and packs of an archive, as they are at one moment; needs a listing.
 
-    Of each manifest a few hundred bytes are kept, and a reference for each pack that it names.
+    Of each manifest a few hundred bytes are kept, and a reference for each pack that it names. Revisions are created
+    once: those that were there ``before``, and have the time and size that they had, are not read again.
 
     Raises `FormatError` where a manifest or a table of contents cannot be read: nothing could be said of what refers
     to what. `StorageError`.
     """
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, before: Inventory | None = None) -> None:
         self.storage = storage
         packs = [
             (digest, info.size)
@@ -69,13 +70,28 @@ class Inventory:
         self.packs: dict[str, int] = dict(packs)
         # The same digest is the same object in memory, however many manifests name it.
         self._interned: dict[str, str] = {digest: digest for digest in self.packs}
-        keys = sorted(info.key for info in storage.list("recordings/") if manifest_parts(info.key) is not None)
-        self.held: list[Held] = [item for item in each(self._read, keys, few=1) if item is not None]
+        #: Of each manifest its size (bytes), and when it was written.
+        listed = self._listed = {
+            info.key: (info.size, info.modified)
+            for info in storage.list("recordings/")
+            if manifest_parts(info.key) is not None
+        }
+        known = {
+            held.key: held
+            for held in (before.held if before is not None else ())
+            if held.kind == "revision" and before is not None and before._same(held.key, listed)
+        }
+        keys = sorted(listed.keys() - known.keys())
+        self.held: list[Held] = [*known.values(), *(item for item in each(self._read, keys, few=1) if item is not None)]
+        self.held.sort(key=lambda held: held.key)
         # A hint may name what was committed since the listing.
-        listed = set(keys)
         hinted = (revision_key(held.name, held.revision) for held in self.held if held.kind == "latest")
         missed = [key for key in hinted if key not in listed]
         self.held += [item for item in each(self._read, missed, few=1) if item is not None]
+
+    def _same(self, key: str, listed: dict[str, tuple[int, float | None]]) -> bool:
+        was = self._listed.get(key)
+        return was is not None and was[1] is not None and was == listed.get(key)
 
     def _read(self, key: str) -> Held | None:
         parts = manifest_parts(key)

@@ -23,7 +23,7 @@ def delete_replaced(target: Target, plan: Plan, planned: Inventory, rewritten: C
 
     Raises `StorageError`; `FormatError` where a manifest came that cannot be read.
     """
-    inventory = Inventory(target.storage)
+    inventory = Inventory(target.storage, planned)
     packs = set(plan.packs)
     known = {(held.key, held.digest) for held in planned.held}
     newest = inventory.newest()

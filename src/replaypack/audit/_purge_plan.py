@@ -330,7 +330,7 @@ def _shared_error(target: Target, shared: Records) -> UsageError:
     verb = "takes" if total == 1 else "take"
     return UsageError(
         f"{counted(total, 'other record')} {verb} bytes of what is to be purged: {'; '.join(parts)}",
-        hint=f"purge them too ({_with(target, shared)}), or let those bytes stay with keep_shared (--keep-shared)",
+        hint=f"purge them too: {_with(target, shared)}; or let those bytes stay with keep_shared (--keep-shared)",
     )
 
 

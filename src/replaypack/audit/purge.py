@@ -187,7 +187,7 @@ class _Run:
         copies: Records | None = None
         deleted = False
         for _ in range(_ROUNDS):
-            self._inventory = Inventory(target.storage)
+            self._inventory = Inventory(target.storage, self._inventory)
             if target.current(self._inventory).id != id_:
                 raise ConflictError(
                     f"{target.name} was recorded anew meanwhile", hint="look whether it is still to be done"
