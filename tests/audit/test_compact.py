@@ -539,7 +539,9 @@ def test_a_compaction_that_dies_anywhere_hides_nothing_from_a_purge(
             assert {item.outcome for item in done.recordings} <= {"compacted", "compact"}
             assert {item.outcome for item in compact(archive, level=3).recordings} == {"compact"}
             assert list(archive.verify(level="full")) == []
-        purge(archive, "a", [6], "a test")
+            purge(archive, "a", [6], "a test")
+        else:
+            purge(archive, "a", [6], "a test", also={"b": [0]}, keep_shared=True)
         assert SECRET.encode() not in packed(archive)
         assert list(archive.verify(level="full")) == []
         if not dying.reached:

@@ -161,7 +161,8 @@ class _Run:
         """Raise what `run` would raise before it changes anything."""
         _, journals = self._begin()
         payload = find_payload(self._target, self._inventory, None)
-        journals.refuse(self._planner.plan(self._inventory, payload, ()).bad)
+        # With a planner of its own: what it looked into it has noted in this payload.
+        journals.refuse(Planner(self._target).plan(self._inventory, payload, ()).bad)
 
     def _begin(self) -> tuple[list[int], Journals]:
         """The records that have no tombstone yet, and the journals of the recording."""
