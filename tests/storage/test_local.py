@@ -240,6 +240,27 @@ def test_what_killed_writers_left_and_what_living_ones_hold(tmp_path: Path, monk
     assert leftovers(tmp_path) == []
 
 
+@pytest.mark.parametrize("step", ["link", "replace"])
+def test_what_is_removed_before_it_has_its_name_is_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """By whoever removes what killed writers left: nobody holds it at that moment."""
+    pytest.importorskip("fcntl")
+    storage = LocalStorage(tmp_path, fsync=False)
+    real, removed = getattr(os, step), []
+
+    def name(source: Any, target: Any) -> None:
+        if len(removed) < 2:
+            removed.extend(storage.leftovers(sure=True, delete=True))
+        real(source, target)
+
+    monkeypatch.setattr(os, step, name)
+    (storage.put_new if step == "link" else storage.put)("a/b", b"data")
+    assert len(removed) == 2
+    assert storage.get("a/b") == b"data"
+    assert leftovers(tmp_path) == []
+
+
 def test_removing_leftovers_is_in_no_writers_way(tmp_path: Path) -> None:
     pytest.importorskip("fcntl")
     storage = LocalStorage(tmp_path, fsync=False)

@@ -11,10 +11,11 @@ import stat
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from replaypack.errors import (
     AccessDeniedError,
@@ -31,6 +32,10 @@ __all__ = ["LocalStorage", "translated"]
 
 TEMP_PREFIX: Final = "~tmp-"  # "~" is in no key, so neither temporary nor lock files can be taken for objects
 LOCK_NAME: Final = "~lock"
+#: How often a file is written that `leftovers` removes before it has its name.
+_ATTEMPTS: Final = 10
+
+_T = TypeVar("_T")
 
 _FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _DENIED: Final = {errno.EACCES, errno.EPERM}
@@ -119,8 +124,7 @@ class LocalStorage(Storage):
         self._check_writable("put_new", key)
         with self._translated("put_new", key):
             final = self._path(key)
-            with self._temporary(final, data) as temporary:
-                created = self._name_new(temporary, final)
+            created = self._write(final, data, self._name_new)
             self._sync_directory(final.parent)
         if not created:
             self._accept_existing(key, data)
@@ -129,8 +133,7 @@ class LocalStorage(Storage):
         self._check_writable("put", key)
         with self._translated("put", key):
             final = self._path(key)
-            with self._temporary(final, data) as temporary:
-                os.replace(temporary, final)
+            self._write(final, data, os.replace)
             self._sync_directory(final.parent)
 
     def delete(self, key: str) -> None:
@@ -208,28 +211,38 @@ class LocalStorage(Storage):
             except FileNotFoundError:
                 continue  # deleted while listing
 
+    def _write(self, final: Path, data: bytes, give_name: Callable[[Path, Path], _T]) -> _T:
+        """Let ``give_name`` name a complete and durable file with ``data``."""
+        for attempt in count(1):
+            with self._temporary(final, data) as temporary:
+                try:
+                    return give_name(temporary, final)
+                except FileNotFoundError:
+                    if attempt == _ATTEMPTS or os.path.lexists(temporary):
+                        raise  # else `leftovers` came between its end and its name
+        raise AssertionError  # pragma: no cover
+
     @contextmanager
     def _temporary(self, final: Path, data: bytes) -> Iterator[Path]:
         """A complete and durable file with ``data`` beside ``final``, removed afterwards if it is still there.
 
-        It is locked meanwhile, where there are locks: so `leftovers` tells it from those of writers that were killed.
+        It is locked while it is written, where there are locks: so `leftovers` tells it from those of writers that
+        were killed. Not when it is named: some filesystems let nobody read what is locked, or name what is open.
         """
         temporary, descriptor = self._create_temporary(final.parent)
         try:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(descriptor, view) :]
-            if self._fsync:
-                os.fsync(descriptor)
-            if sys.platform == "win32":  # where nothing is renamed that is open
+            try:
+                view = memoryview(data)
+                while view:
+                    view = view[os.write(descriptor, view) :]
+                if self._fsync:
+                    os.fsync(descriptor)
+            finally:
                 os.close(descriptor)
-                descriptor = -1
             yield temporary
         finally:
             with suppress(OSError):
                 os.unlink(temporary)
-            if descriptor >= 0:
-                os.close(descriptor)
 
     def _create_temporary(self, directory: Path) -> tuple[Path, int]:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
