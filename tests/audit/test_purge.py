@@ -373,7 +373,7 @@ def test_keys_that_others_have(archive: Archive) -> None:
 
 def test_refused(archive: Archive) -> None:
     fill(archive)
-    for records in ([], [-1], [99], ["1"]):
+    for records in ([], [-1], [99], ["1"], ["1", 2], [True]):
         with pytest.raises(UsageError):
             purge(archive, "r", records, "asked to")  # type: ignore[arg-type]
     for reason in ("", "r" * 5000):

@@ -88,7 +88,7 @@ def purge(
     stay only with ``keep_shared``; without it nothing is done, and the error lists those records. Records of other
     recordings that have such bytes can be purged in the same run: ``also`` has their sequence numbers by name. Older
     revisions, also of other recordings, that name a pack with bytes of the records are deleted. ``dry_run`` only says
-    what would be done.
+    what would be done (with ``also`` of each recording what would be if it came first).
 
     A bucket that keeps what is deleted (versions, locks, soft delete) is refused, and one that does not say unless
     ``unchecked_bucket``. Nobody may be recording with ``base`` of the recording on another machine.
@@ -120,10 +120,10 @@ def purge(
 
 
 def _numbers(records: Iterable[int]) -> list[int]:
-    numbers = sorted(set(records))
+    numbers = list(records)
     if not numbers or not all(type(seq) is int and seq >= 0 for seq in numbers):
         raise UsageError("a purge needs the sequence numbers of the records")
-    return numbers
+    return sorted(set(numbers))
 
 
 def _refuse_keeping(archive: Archive, unchecked: bool) -> None:
