@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Iterable
 
-__all__ = ["counted", "escape", "unsafe"]
+__all__ = ["counted", "escape", "ranges", "unsafe"]
 
 # Joiners belong to the spelling of some scripts and of emoji, and do nothing else.
 _HARMLESS = {"\u200c", "\u200d"}
@@ -39,3 +40,14 @@ def escape(text: str, *, lines: bool = False) -> str:
 def counted(number: int, what: str) -> str:
     """A number with what it counts: one record, two records."""
     return f"{number} {what}" + ("" if number == 1 else "s")
+
+
+def ranges(numbers: Iterable[int]) -> list[str]:
+    """Ascending numbers as ranges: ``3``, ``7-9``."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][1] + 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return [f"{first}" if first == last else f"{first}-{last}" for first, last in parts]

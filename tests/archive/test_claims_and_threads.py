@@ -301,6 +301,32 @@ def test_a_recorder_does_not_pass_over_a_recovery_that_goes_on(tmp_path: Path) -
             archive.recorder("run", if_exists="append")
 
 
+def test_a_recorder_of_another_user_is_not_taken_for_a_dead_one(tmp_path: Path) -> None:
+    """Its journal is its user's alone: nobody else can see whether it is locked."""
+    archive = Archive(tmp_path)
+    fill(archive, "run", list(calls(2)))
+    recorder = archive.recorder("run", if_exists="append", flush_interval=None)
+    recorder.append(kind="t", identity=1)
+    real_open, real_access = os.open, os.access
+
+    def is_theirs(path: Any) -> bool:
+        return str(path).endswith(".rpj")
+
+    def refused(path: Any, *rest: Any, **options: Any) -> int:
+        if is_theirs(path):
+            raise PermissionError(errno.EACCES, "not permitted")
+        return real_open(path, *rest, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "open", refused)
+        patch.setattr(os, "access", lambda path, mode: not is_theirs(path) and real_access(path, mode))
+        for if_exists in ("append", "replace"):
+            with pytest.raises(RecordingExistsError, match="is being recorded"):
+                archive.recorder("run", if_exists=if_exists)
+    recorder.seal()
+    assert len(archive.open("run")) == 3
+
+
 def test_a_block_whose_seal_fails_releases_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = Archive(tmp_path)
 

@@ -117,3 +117,19 @@ def test_a_damaged_latest_is_a_hint_less() -> None:
     with archive.recorder("run", if_exists="append", flush_interval=None) as recorder:
         recorder.append(kind="tool", identity=1, response=2)
     assert len(archive.open("run")) == len(CALLS) + 1
+
+
+def test_a_damaged_pack_of_large_media_is_in_nobodys_way(tmp_path: Path) -> None:
+    """The same media has the same pack: where that is cut short, it gets another one."""
+    archive = Archive(tmp_path)
+    media = random.Random(4).randbytes(4 << 20)
+
+    def record(name: str) -> None:
+        with archive.recorder(name, flush_interval=None) as recorder:
+            recorder.append(kind="tool", identity=1, response=media)
+
+    record("first")
+    pack = max((tmp_path / "packs").rglob("*.rpk"), key=lambda path: path.stat().st_size)
+    pack.write_bytes(pack.read_bytes()[:-100])
+    record("second")
+    assert archive.open("second").record(0).response == media

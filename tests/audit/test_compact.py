@@ -435,6 +435,56 @@ def test_a_group_of_which_one_fails_is_left_as_it_was(tmp_path: Path) -> None:
     assert list(archive.verify(level="full")) == []
 
 
+def test_what_cannot_be_read_of_a_recorder_concerns_its_recording_alone() -> None:
+    storage = MemoryStorage()
+    archive = Archive("", storage=storage)
+    for name in "abc":
+        shared_history(archive, name, 1, turns=2)
+    recorder = archive.recorder("b", if_exists="replace", flush_interval=None)
+    recorder.append(kind="tool", identity=1, response=1)
+    recorder.flush()
+    key = "recordings/b/00000003.open.json"
+    storage.put(key, storage.get(key)[:-7])
+    results = {item.name: item for item in compact(archive).recordings}
+    recorder.close()
+    assert {name: item.outcome for name, item in results.items()} == {"a": "compacted", "b": "failed", "c": "compacted"}
+    assert isinstance(results["b"].error, FormatError)
+
+
+@pytest.mark.filterwarnings("ignore::replaypack.errors.ReplaypackWarning")
+def test_a_recording_that_is_deleted_meanwhile_is_in_nobodys_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    source = MemoryStorage()
+    two_to_share(Archive("", storage=source))
+    outcomes = set()
+    for point in range(1000):
+        archive = Archive("", storage=MemoryStorage())
+        for info in source.list():
+            archive.storage.put(info.key, source.get(info.key))
+        between = Between(archive.storage, point, lambda: archive.delete("b"))  # noqa: B023
+        done = compact(Archive("", storage=between), level=3)
+        outcomes.add(tuple(item.outcome for item in done.recordings))
+        if not between.reached:
+            break
+        assert list(archive.recordings()) == ["a"]
+        assert list(archive.verify(level="full")) == []
+    assert {("failed", "failed"), ("compacted", "failed"), ("compacted", "compacted")} <= outcomes
+
+
+def test_so_many_wait_for_each_other_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where one of them fails, recordings behind these are compacted; and they share what others were compacted to."""
+    monkeypatch.setattr(importlib.import_module("replaypack.audit.compact"), "_MOST_WAITING", 2)
+    archive = Archive(tmp_path)
+    for number, name in enumerate("abcdefg"):
+        shared_history(archive, name, number, turns=2)
+    results = compact(Archive("", storage=Appending(tmp_path))).recordings
+    assert [item.outcome for item in results] == ["failed"] * 2 + ["compacted"] * 5
+    packs = [{pack.digest for pack in archive.open(name).index.packs} for name in "cdefg"]
+    assert packs[0] & packs[1] & packs[2] & packs[3] & packs[4]
+    assert packs[2] & packs[3] - packs[0]
+    assert list(archive.verify(level="full")) == []
+
+
 class Appending(LocalStorage):
     """Another writer appends to ``b`` right before its revision 3 is created."""
 
@@ -467,12 +517,12 @@ def test_a_damaged_recording_leaves_no_bytes_in_frames_of_others(tmp_path: Path)
             assert len(facts(recording)) == 4
 
 
-@pytest.mark.parametrize("order", ["ab", "ba"])
+@pytest.mark.parametrize(("order", "again"), [("ab", True), ("ba", True), ("ab", False)])
 @pytest.mark.filterwarnings("ignore::replaypack.errors.ReplaypackWarning")
 def test_a_compaction_that_dies_anywhere_hides_nothing_from_a_purge(
-    order: str, monkeypatch: pytest.MonkeyPatch
+    order: str, again: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In packs that the other names: when it was run again, all that a recording has is found by what it names."""
+    """In packs that the other names, or none: whether it was run again or not, and collected or not."""
     monkeypatch.setattr("os.cpu_count", lambda: 1)
     source = MemoryStorage()
     two_to_share(Archive("", storage=source))
@@ -484,12 +534,14 @@ def test_a_compaction_that_dies_anywhere_hides_nothing_from_a_purge(
         dying = Between(storage, point)
         with suppress(StorageError):
             compact(Archive("", storage=dying), list(order), level=3)
-        done = compact(archive, list(order), level=3)
-        assert {item.outcome for item in done.recordings} <= {"compacted", "compact"}
-        assert {item.outcome for item in compact(archive, level=3).recordings} == {"compact"}
-        assert list(archive.verify(level="full")) == []
-        gc(archive, grace=timedelta(), keep_last=1, apply=True)
-        purge(archive, "a", [6], "a test")
+        if again:
+            done = compact(archive, list(order), level=3)
+            assert {item.outcome for item in done.recordings} <= {"compacted", "compact"}
+            assert {item.outcome for item in compact(archive, level=3).recordings} == {"compact"}
+            assert list(archive.verify(level="full")) == []
+            purge(archive, "a", [6], "a test")
+        else:
+            purge(archive, "a", [6], "a test", also={"b": [0]}, keep_shared=True)
         assert SECRET.encode() not in packed(archive)
         assert list(archive.verify(level="full")) == []
         if not dying.reached:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -14,12 +16,13 @@ import pytest
 from replaypack import Archive, ReplayMismatch
 from replaypack._read.manifests import Manifests
 from replaypack._write import publish
-from replaypack.audit import compact, copy, diff, prove, purge, rekey, stats, verify_archive
+from replaypack.audit import compact, copy, diff, gc, prove, purge, rekey, stats, verify_archive
 from replaypack.audit._inventory import Inventory
 from replaypack.errors import (
     AccessDeniedError,
     ConflictError,
     ObjectExistsError,
+    ObjectMissingError,
     PurgedError,
     ReadOnlyStorageError,
     RecordingExistsError,
@@ -33,6 +36,7 @@ from replaypack.format.manifest import encode_manifest
 from replaypack.format.names import pack_key_of
 from replaypack.format.pack import parse_pack
 from replaypack.storage import MemoryStorage, Storage
+from tests.support.between import Between
 
 #: In every part of the records that are purged, and nowhere else.
 CANARIES = [
@@ -228,7 +232,13 @@ def test_a_recording_that_others_are_based_on(archive: Archive) -> None:
     digests = {name: archive.open(name).content_digest for name in ("r", "next", "third")}
     with pytest.raises(UsageError, match="of next"):
         purge(archive, "r", [2, 3], "asked to")
+    forecast = purge(archive, "r", [2, 3], "asked to", keep_shared=True, dry_run=True)
     done = purge(archive, "r", [2, 3], "asked to", keep_shared=True)
+    assert (forecast.packs, forecast.bytes, sorted(forecast.revisions)) == (
+        done.packs,
+        done.bytes,
+        sorted(done.revisions),
+    )
     assert set(done.shared) == {"r", "next", "third"}
     assert done.copies["next"] == [2, 3]
     sound(archive)
@@ -239,6 +249,63 @@ def test_a_recording_that_others_are_based_on(archive: Archive) -> None:
     assert {name: archive.open(name).content_digest for name in digests} == digests
     assert [(r.request, r.response) for r in archive.open("third").records()] == rows["third"]
     assert [(r.request, r.response) for r in archive.open("next").records()] == rows["next"][:2]
+
+
+def test_several_recordings_at_once(archive: Archive) -> None:
+    canary = "canary-in-a-turn-8517 "
+    with archive.recorder("r", **options()) as recorder:
+        conversation(recorder, 4, {2: canary})
+    for name in ("next", "third"):
+        with archive.recorder(name, base="r", **options()) as recorder:
+            conversation(recorder, 4, {2: canary} if name == "next" else {1: "other "})
+    before = objects_of(archive.storage)
+    digests = {name: archive.open(name).content_digest for name in ("r", "next", "third")}
+    hint = r"--records 0-3 --also next=0-3 --also third=0-3"
+    with pytest.raises(UsageError, match="of what is to be purged") as error:
+        purge(archive, "r", [2, 3], "asked to", also={"next": [2, 3]})
+    assert hint in str(error.value)
+    assert objects_of(archive.storage) == before
+    for also in ({"r": [1]}, {"next": []}, {"next": [9]}):
+        with pytest.raises(UsageError):
+            purge(archive, "r", [0, 1, 2, 3], "asked to", also=also)
+    assert objects_of(archive.storage) == before
+    everything = {"next": range(4), "third": range(4)}
+    forecast = purge(archive, "r", range(4), "asked to", also=everything, dry_run=True)
+    assert objects_of(archive.storage) == before
+    done = purge(archive, "r", range(4), "asked to", also=everything)
+    assert [(item.name, item.records, item.shared) for item in (done, *done.others)] == [
+        (name, [0, 1, 2, 3], {}) for name in ("r", "next", "third")
+    ]
+    assert [item.name for item in forecast.others] == ["next", "third"]
+    assert found(archive.storage, canary, "question number", "be brief and kind") == set()
+    assert {name: archive.open(name).content_digest for name in digests} == digests
+    sound(archive)
+    again = purge(archive, "r", range(4), "asked to", also=everything)
+    assert [item.rewritten for item in (again, *again.others)] == [[], [], []]
+
+
+def test_several_recordings_at_once_where_it_is_interrupted(archive: Archive) -> None:
+    canary = "canary-in-a-turn-8517 "
+    for name, base in (("r", None), ("next", "r")):
+        with archive.recorder(name, base=base, **options()) as recorder:
+            conversation(recorder, 2, {1: canary})
+            recorder.append(kind="tool", identity=1, response=1)
+    objects = objects_of(archive.storage)
+    for tried in range(1, 1000):
+        storage = Dying(objects, tried, Stop, after=False)
+        try:
+            purge(Archive("", storage=storage), "r", [0, 1], "asked to", also={"next": [0, 1]})
+        except Stop:
+            pass
+        else:
+            break
+        here = Archive("", storage=storage)
+        assert [here.open(name, fresh=True).record(2).response for name in ("r", "next")] == [1, 1]
+        purge(here, "r", [0, 1], "asked to", also={"next": [0, 1]})
+        assert found(storage, canary, "question number") == set(), tried
+        sound(here)
+    assert found(storage, canary, "question number") == set()
+    assert tried > 10
 
 
 def test_large_media_in_a_pack_of_its_own(archive: Archive) -> None:
@@ -306,7 +373,7 @@ def test_keys_that_others_have(archive: Archive) -> None:
 
 def test_refused(archive: Archive) -> None:
     fill(archive)
-    for records in ([], [-1], [99], ["1"]):
+    for records in ([], [-1], [99], ["1"], ["1", 2], [True]):
         with pytest.raises(UsageError):
             purge(archive, "r", records, "asked to")  # type: ignore[arg-type]
     for reason in ("", "r" * 5000):
@@ -417,6 +484,31 @@ def test_a_local_archive_and_its_journals(tmp_path: Path) -> None:
     for path in tmp_path.rglob("*"):
         assert not path.is_file() or not any(canary.encode() in path.read_bytes() for canary in CANARIES)
     sound(archive)
+
+
+def test_what_killed_writers_left(tmp_path: Path) -> None:
+    fcntl = pytest.importorskip("fcntl")
+    archive = Archive(tmp_path)
+    fill(archive)
+    left = [tmp_path / "packs/~tmp-1", tmp_path / "recordings/r/~tmp-2"]
+    unnamed = tmp_path / "journal" / ("0" * 16 + "-000000.new")
+    for path in (*left, unnamed):
+        path.write_text(CANARIES[0])
+    held = tmp_path / "packs/~tmp-3"
+    unreadable = tmp_path / "journal" / ("1" * 16 + "-000000.rpj")
+    unreadable.write_bytes(b"no journal")
+    with held.open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        forecast = purge(archive, "r", [3, 4, 5], "asked to", dry_run=True)
+        assert all(path.exists() for path in (*left, unnamed))
+        done = purge(archive, "r", [3, 4, 5], "asked to")
+    assert sorted(done.temporary) == sorted(forecast.temporary) == sorted(map(str, left))
+    assert done.left == forecast.left == [str(unreadable)]
+    assert not any(path.exists() for path in (*left, unnamed))
+    assert held.exists()
+    with mock.patch.object(fcntl, "flock", side_effect=OSError(errno.ENOTSUP, "no locks here")):
+        assert purge(archive, "r", [3], "asked to").left == [str(unreadable), str(held)]
+    assert held.exists()
 
 
 def test_where_tables_need_pages(archive: Archive) -> None:
@@ -590,6 +682,99 @@ def test_a_compaction_that_commits_meanwhile(archive: Archive) -> None:
     sound(archive)
 
 
+def test_what_is_appended_meanwhile(archive: Archive) -> None:
+    """At any moment: all of it is there, and nothing of what was purged."""
+    fill(archive)
+    objects = objects_of(archive.storage)
+    outcomes = set()
+    for point in range(1000):
+        here = Archive("", storage=Meddling(objects))
+
+        def more() -> None:
+            with here.recorder("r", if_exists="append", **options()) as recorder:  # noqa: B023
+                tools(recorder, 2)
+
+        between = Between(here.storage, point, more)
+        try:
+            outcomes.add(purge(Archive("", storage=between), "r", [3, 4, 5], "asked to").applied)
+        except ConflictError:  # the append was faster
+            outcomes.add(False)
+        assert len(here.open("r", fresh=True)) == (12 if between.reached else 10)
+        purge(here, "r", [3, 4, 5], "asked to")
+        assert found(here.storage) == set(), point
+        sound(here)
+        if not between.reached:
+            break
+    assert outcomes == {True, False}
+
+
+def test_the_same_large_media_in_a_recording_that_is_purged_meanwhile(archive: Archive) -> None:
+    """At any moment: its pack has the same name, and whoever records it has uploaded it, and named it nowhere yet."""
+    media = random.Random(9).randbytes(4 << 20)
+
+    def meanwhile() -> None:
+        with here.recorder("r", **options()) as recorder:
+            recorder.append(kind="tool", identity=1, response=media)
+        purge(here, "r", [0], "asked to", keep_shared=True)
+
+    for point in range(1000):
+        here = Archive("", storage=MemoryStorage())
+        between = Between(here.storage, point, meanwhile)
+        with Archive("", storage=between).recorder("x", **options()) as recorder:
+            recorder.append(kind="tool", identity=1, response=media)
+        with here.open("x", fresh=True) as recording:
+            assert recording.record(0).response == media, point
+        sound(here)
+        if not between.reached:
+            break
+    assert point > 5
+
+
+def test_a_rekeying_under_another_name_meanwhile(archive: Archive) -> None:
+    """Its packs are of the same recording, and nothing names them before it is done."""
+    fill(archive)
+    objects = objects_of(archive.storage)
+    outcomes = set()
+    for point in range(1000):
+        here = Archive("", storage=MemoryStorage())
+        for key, data in objects.items():
+            here.storage.put(key, data)
+        between = Between(here.storage, point, lambda: purge(here, "r", [3, 4, 5], "asked to", keep_shared=True))  # noqa: B023
+        try:
+            rekey(Archive("", storage=between), "r", match="uuids", to="s")
+        except (ConflictError, ObjectMissingError, UsageError):
+            assert list(here.recordings()) == ["r"], point
+            outcomes.add("failed")
+        else:
+            outcomes.add("rekeyed")
+            assert len(here.open("s")) == 10
+        assert {fault.code for fault in verify_archive(here)} <= {"pack.loose"}, point
+        if not between.reached:
+            break
+    assert outcomes == {"rekeyed", "failed"}
+
+
+def test_a_copy_under_another_name_meanwhile(archive: Archive) -> None:
+    """Its packs are of the same recording, too; what is gone is sent again."""
+    fill(archive)
+    rows = [record.row_bytes for record in archive.open("r").records()]
+    elsewhere = Archive("", storage=MemoryStorage())
+    copy(archive, elsewhere)
+    compact(elsewhere, level=3)  # in packs of its own
+    gc(elsewhere, keep_last=1, grace=timedelta(), apply=True)
+    objects = objects_of(elsewhere.storage)
+    for point in range(1000):
+        target = Archive("", storage=MemoryStorage())
+        for key, data in objects.items():
+            target.storage.put(key, data)
+        between = Between(target.storage, point, lambda: purge(target, "r", [3, 4, 5], "asked to", keep_shared=True))  # noqa: B023
+        copy(archive, Archive("", storage=between), ["r"], to="y", jobs=1)
+        assert [record.row_bytes for record in target.open("y").records()] == rows, point
+        assert {fault.code for fault in verify_archive(target)} <= {"pack.loose"}, point
+        if not between.reached:
+            break
+
+
 def test_a_pack_that_comes_again_and_again(archive: Archive) -> None:
     storage = Meddling()
     archive = Archive("", storage=storage)
@@ -640,6 +825,19 @@ def test_a_recording_of_which_the_hint_is_left(archive: Archive) -> None:
         purge(archive, "y", [1], "asked to", keep_shared=True)
     archive.delete("y")
     purge(archive, "x", [1], "asked to", keep_shared=True)
+    sound(archive)
+
+
+def test_manifests_are_read_once(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often the archive is looked over: revisions do not change."""
+    for name in ("r", "other"):
+        fill(archive, name)
+    read: list[str] = []
+    get = archive.storage.get
+    monkeypatch.setattr(archive.storage, "get", lambda key: (read.append(key), get(key))[1])
+    purge(archive, "r", [3], "asked to", keep_shared=True)
+    assert read.count("recordings/other/00000001.json") == 1
+    assert read.count("recordings/other/latest.json") > 2
     sound(archive)
 
 

@@ -73,3 +73,24 @@ def test_numbers_that_are_none(url: str, records: str) -> None:
 def test_a_revision_is_refused(url: str) -> None:
     assert run("purge", f"{url}#r@2", "--records", "1", "--reason", "asked", "--yes").code == 2
     assert run("purge", f"{url}#r", "--records", "1", "--reason", "", "--yes").code == 2
+
+
+def test_records_of_several_recordings(url: str) -> None:
+    media = "the same text " * 600
+    for name in ("a", "b"):
+        with Archive(url).recorder(name, base="a" if name == "b" else None) as recorder:
+            recorder.append(kind="tool", name="f", identity={"text": media}, response=name)
+            recorder.append(kind="tool", name="f", identity={"of": name}, response=name)
+    refused = run("purge", f"{url}#a", "--records", "0", "--reason", "asked", "--yes")
+    assert refused.code == 2
+    assert "1 other record takes bytes of what is to be purged: 0 of b" in refused.err
+    assert "--records 0 --also b=0" in refused.err
+    for wrong in ("b", "b=x", "=1"):
+        assert run("purge", f"{url}#a", "--records", "0", "--also", wrong, "--reason", "asked", "--yes").code == 2
+    result = run("purge", f"{url}#a", "--records", "0", "--also", "b=0", "--reason", "asked", "--yes")
+    assert (result.code, result.err) == (0, "")
+    assert "a@3: 1 record (0) purged" in result.out
+    assert "1 record (0) purged, content digest" in result.out.partition("\nb@")[2]
+    assert run("verify", url).out == "sound: 3 recordings (level full), 2 purged\n"
+    again = run("purge", f"{url}#a", "--records", "0", "--also", "b=0", "--reason", "asked", "--yes", "--json").json
+    assert [other["locator"] for other in again["others"]] == [f"{url}#b"]

@@ -9,6 +9,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -199,6 +200,87 @@ def test_a_file_size_limit_is_a_full_disk(tmp_path: Path) -> None:
     assert subprocess.run([sys.executable, "-c", code, str(tmp_path)], env=environment).returncode == 0
     assert leftovers(tmp_path) == []
     assert not list(LocalStorage(tmp_path).list())
+
+
+def _stop_in_the_middle(path: str, at: Any) -> None:
+    def fsync(descriptor: int) -> None:
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            at.set()
+            signal.pause()
+
+    os.fsync = fsync
+    LocalStorage(path).put_new("a/b", b"what was to be written")
+
+
+def test_what_killed_writers_left_and_what_living_ones_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fcntl = pytest.importorskip("fcntl")
+    context = multiprocessing.get_context("spawn")
+    at = context.Event()
+    process = context.Process(target=_stop_in_the_middle, args=(str(tmp_path), at))
+    process.start()
+    assert at.wait(60)
+    storage = LocalStorage(tmp_path)
+    assert list(storage.leftovers()) == list(storage.leftovers(sure=True, delete=True)) == []
+    assert len(leftovers(tmp_path)) == 1
+    process.kill()
+    process.join()
+    [found] = storage.leftovers()
+    assert found.size == 22
+    with monkeypatch.context() as patch:  # a filesystem that knows no locks
+
+        def flock(*_: Any) -> None:
+            raise OSError(errno.ENOTSUP, "no locks here")
+
+        patch.setattr(fcntl, "flock", flock)
+        assert list(storage.leftovers(sure=True, delete=True)) == []
+        assert list(storage.leftovers()) == [found]
+        storage.put("c", b"3")
+    assert list(storage.leftovers(before=found.modified or 0)) == []
+    assert list(storage.leftovers(sure=True, delete=True)) == [found]
+    assert leftovers(tmp_path) == []
+
+
+@pytest.mark.parametrize("step", ["link", "replace"])
+def test_what_is_removed_before_it_has_its_name_is_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """By whoever removes what killed writers left: nobody holds it at that moment."""
+    pytest.importorskip("fcntl")
+    storage = LocalStorage(tmp_path, fsync=False)
+    real, removed = getattr(os, step), []
+
+    def name(source: Any, target: Any) -> None:
+        if len(removed) < 2:
+            removed.extend(storage.leftovers(sure=True, delete=True))
+        real(source, target)
+
+    monkeypatch.setattr(os, step, name)
+    (storage.put_new if step == "link" else storage.put)("a/b", b"data")
+    assert len(removed) == 2
+    assert storage.get("a/b") == b"data"
+    assert leftovers(tmp_path) == []
+
+
+def test_removing_leftovers_is_in_no_writers_way(tmp_path: Path) -> None:
+    pytest.importorskip("fcntl")
+    storage = LocalStorage(tmp_path, fsync=False)
+    done = threading.Event()
+
+    def remove() -> None:
+        while not done.is_set():
+            list(storage.leftovers(sure=True, delete=True))
+
+    thread = threading.Thread(target=remove)
+    thread.start()
+    try:
+        for number in range(300):
+            storage.put_new(f"a/{number}", b"new")
+            storage.put("a/again", b"again")
+    finally:
+        done.set()
+        thread.join()
+    assert len(list(storage.list("a/"))) == 301
+    assert leftovers(tmp_path) == []
 
 
 def test_the_file_and_every_new_directory_are_fsynced_before_return(

@@ -242,6 +242,9 @@ def _unlocked(path: Path) -> Iterator[bool]:
         return
     try:
         fd = os.open(path, os.O_RDONLY | _NO_LINK)
+    except PermissionError:
+        yield False  # another user's
+        return
     except OSError:
         yield True
         return
@@ -305,6 +308,6 @@ def writers_of(directory: Path) -> set[str]:
 
 
 def writer_is_alive(directory: Path, writer: str) -> bool | None:
-    """Whether a recorder on this machine holds the journals of ``writer``; None where it has none here."""
-    paths = journals_of(directory, writer)
+    """Whether a recorder on this machine holds the journals of ``writer``; None where none here says so."""
+    paths = [path for path in journals_of(directory, writer) if os.access(path, os.R_OK)]
     return any(map(_locked, paths)) if paths else None

@@ -6,6 +6,7 @@ One `Publisher` belongs to one claimed revision. It is used by one thread at a t
 from __future__ import annotations
 
 import base64
+import math
 import secrets
 import time
 import warnings
@@ -161,8 +162,10 @@ class Publisher:
         #: Packs that were uploaded and stand in no manifest yet: their size, when that was (seconds since the epoch),
         #: and whether they name no recording.
         self.loose: dict[str, tuple[int, float, bool]] = {}
-        #: Packs that were there already.
+        #: Packs that were there already, or that others may have found since.
         self.reused = Reused(storage)
+        #: Whether the bytes of large literals are held, to upload them again where they are gone.
+        self.holds = True
 
     def rewind(self, manifest: Manifest | None, packs: Sequence[PackRef]) -> list[str]:
         """Forget what was uploaded and is not in ``manifest``, and delete it; return the keys of what stays.
@@ -188,7 +191,10 @@ class Publisher:
 
     def upload(self, ref: PackRef, data: bytes) -> None:
         """Put a pack in the store under its digest."""
-        self.loose[ref.digest] = (ref.size, time.time(), False)
+        self._put(ref, data, shared=False)
+
+    def _put(self, ref: PackRef, data: bytes, *, shared: bool) -> None:
+        self.loose[ref.digest] = (ref.size, time.time(), shared)
         self.storage.put_new(pack_key_of(ref.digest), data)
         self.uploaded += len(data)
 
@@ -202,13 +208,18 @@ class Publisher:
         while True:
             ref, pack, frames = self._large_pack(data, cut)
             if not self._has(ref, pack):
-                self.upload(ref, pack)
-                self.loose[ref.digest] = (ref.size, time.time(), True)
-                break
+                try:
+                    self._put(ref, pack, shared=True)
+                except ObjectExistsError:  # what is there is damaged
+                    del self.loose[ref.digest]
+                else:
+                    # Others may name it by now, and a purge of theirs delete it.
+                    self.reused.add(ref, pack if self.holds else None)
+                    break
             # What is there without a reference may be deleted at any moment once it is marked. What is not marked,
-            # and is there still, is safe for longer than this takes.
-            if not read_marks(self.storage).has(pack_key_of(ref.digest)) and self._has(ref, pack):
-                self.reused.add(ref, pack)
+            # and is there still, no collector takes for longer than this lasts.
+            elif not read_marks(self.storage).has(pack_key_of(ref.digest)) and self._has(ref, pack):
+                self.reused.add(ref, pack if self.holds else None)
                 break
             cut = min(cut, len(data)) - 3  # other frames make another pack, which nobody has marked
         return [(start, raw, short, ref, at) for start, raw, short, at in frames]
@@ -232,12 +243,13 @@ class Publisher:
         except ObjectMissingError:
             return False
 
-    def ensure(self) -> None:
+    def ensure(self, *, everything: bool = False) -> None:
         """Before a manifest names them: check that packs are there that were reused, or uploaded long ago.
 
-        Raises `ObjectMissingError`.
+        With ``everything`` all that were uploaded: where no claim says that somebody is at work, a purge may delete
+        them. Raises `ObjectMissingError`.
         """
-        old = time.time() - UPLOADED_LONG_AGO
+        old = math.inf if everything else time.time() - UPLOADED_LONG_AGO
         self.reused.ensure(PackRef(name, size) for name, (size, when, _) in self.loose.items() if when < old)
 
     def named(self) -> None:
@@ -246,13 +258,14 @@ class Publisher:
         self.reused.clear()
         self.loose.clear()
 
-    def look_again(self) -> None:
-        """Look again for packs that were reused, and upload again what is gone.
+    def look_again(self, *, everything: bool = False) -> None:
+        """Look again for packs that were reused, and upload again what is gone; with ``everything`` as in `ensure`.
 
         Raises `ObjectMissingError` where that cannot be done.
         """
+        uploaded = [PackRef(name, size) for name, (size, _, _) in self.loose.items()] if everything else []
         try:
-            self.reused.ensure()
+            self.reused.ensure(uploaded)
         except ObjectMissingError:
             raise
         except StorageError:
@@ -490,9 +503,15 @@ class Publisher:
 
         Raises as `create_revision` does, and `ObjectMissingError` where packs that it names are gone.
         """
-        self.ensure()
+        self.ensure(everything=True)
         create_revision(self.storage, self.name, manifest)
-        self.named()
+        try:
+            self.look_again(everything=True)
+        except ObjectMissingError:
+            self.storage.delete(revision_key(self.name, manifest.storage.revision))  # nobody can read it
+            raise
+        self.reused.clear()
+        self.loose.clear()
         point_behind(self.storage, self.name, manifest)
 
     def commit(self, cause: Cause, state: State, progress: Progress, error: dict[str, Any] | None) -> Manifest:

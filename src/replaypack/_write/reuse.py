@@ -77,7 +77,7 @@ class Reused:
                         "this pack was about to be named by a manifest, and is gone: it was collected, or deleted",
                         operation="get_range",
                         url=error.url,
-                        hint="was gc run with a shorter grace period than the work takes?",
+                        hint="was gc run with too short a grace period, or a record purged meanwhile? Run it again",
                     ) from None
                 self._storage.put_new(end[0], data)
 

@@ -82,6 +82,7 @@ class Job:
             previous=newest.digest,
         )
         self.publisher.compressor = tools.compressor
+        self.publisher.holds = False  # what is deleted meanwhile was purged, and many recordings wait at a time
         self.publisher.tombstones = newest.storage.tombstones
         self.builder = SegmentBuilder(0, 0)
         self.builder.more = self._entries
@@ -228,7 +229,7 @@ class Job:
 
     def commit(self) -> None:
         """Create the revision: from here on it can be seen. Raises `ConflictError`, `StorageError`."""
-        self.publisher.ensure()
+        self.publisher.ensure(everything=True)
         self._committed = True
         try:
             commit_behind(self._tools.storage, self.name, self.made)

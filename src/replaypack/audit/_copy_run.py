@@ -219,8 +219,8 @@ class CopyRun:
                 continue
             number = newest[0] + 1 if newest is not None else 1
             manifest = self._commit(plan, recording, section, number, newest[1] if newest is not None else None)
-            # What was there may have been collected before the revision that names it was.
-            if not self._gone(recording, refs, relied):
+            # What was there may have been collected before the revision that names it was; or purged, whatever it is.
+            if not self._gone(recording, refs, [*relied, *filter(self._transfer.doubtful, named)]):
                 if point_behind(self._target.storage, plan.to, manifest):
                     with suppress(StorageError):  # nobody was pointed to them
                         for before in lacking:

@@ -25,7 +25,7 @@ _TAIL = 64 << 10
 class Held(NamedTuple):
     """What one manifest says: where it lies, of which recording, and the digests of all packs that it names.
 
-    ``id`` is that of the recording's content, ``purged`` are the records with a tombstone.
+    ``id`` is that of the recording, ``content`` the digest of its content, ``purged`` are the records with a tombstone.
     """
 
     key: str
@@ -33,6 +33,7 @@ class Held(NamedTuple):
     kind: Literal["revision", "open", "latest"]
     digest: str
     id: str
+    content: str
     records: int
     revision: int
     checkpoint: int
@@ -51,13 +52,14 @@ class Held(NamedTuple):
 class Inventory:
     """The manifests and packs of an archive, as they are at one moment; needs a listing.
 
-    Of each manifest a few hundred bytes are kept, and a reference for each pack that it names.
+    Of each manifest a few hundred bytes are kept, and a reference for each pack that it names. Revisions are created
+    once: those that were there ``before``, and have the time and size that they had, are not read again.
 
     Raises `FormatError` where a manifest or a table of contents cannot be read: nothing could be said of what refers
     to what. `StorageError`.
     """
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, before: Inventory | None = None) -> None:
         self.storage = storage
         packs = [
             (digest, info.size)
@@ -68,13 +70,28 @@ class Inventory:
         self.packs: dict[str, int] = dict(packs)
         # The same digest is the same object in memory, however many manifests name it.
         self._interned: dict[str, str] = {digest: digest for digest in self.packs}
-        keys = sorted(info.key for info in storage.list("recordings/") if manifest_parts(info.key) is not None)
-        self.held: list[Held] = [item for item in each(self._read, keys, few=1) if item is not None]
+        #: Of each manifest its size (bytes), and when it was written.
+        listed = self._listed = {
+            info.key: (info.size, info.modified)
+            for info in storage.list("recordings/")
+            if manifest_parts(info.key) is not None
+        }
+        known = {
+            held.key: held
+            for held in (before.held if before is not None else ())
+            if held.kind == "revision" and before is not None and before._same(held.key, listed)
+        }
+        keys = sorted(listed.keys() - known.keys())
+        self.held: list[Held] = [*known.values(), *(item for item in each(self._read, keys, few=1) if item is not None)]
+        self.held.sort(key=lambda held: held.key)
         # A hint may name what was committed since the listing.
-        listed = set(keys)
         hinted = (revision_key(held.name, held.revision) for held in self.held if held.kind == "latest")
         missed = [key for key in hinted if key not in listed]
         self.held += [item for item in each(self._read, missed, few=1) if item is not None]
+
+    def _same(self, key: str, listed: dict[str, tuple[int, float | None]]) -> bool:
+        was = self._listed.get(key)
+        return was is not None and was[1] is not None and was == listed.get(key)
 
     def _read(self, key: str) -> Held | None:
         parts = manifest_parts(key)
@@ -95,6 +112,7 @@ class Inventory:
             parts.kind,
             manifest.digest,
             content.id,
+            manifest.content_digest,
             content.records,
             section.revision,
             section.checkpoint,
@@ -180,7 +198,7 @@ def common_packs(storage: Storage, manifest: Manifest) -> set[str]:
     Raises `StorageError`.
     """
     found = set()
-    with suppress(FormatError, ObjectMissingError):
+    with suppress(FormatError, ObjectMissingError, ObjectTooShortError):
         for pack, size in packs_of(manifest, storage).items():
             with suppress(FormatError, ObjectMissingError, ObjectTooShortError):
                 if size is not None and not toc_of(storage, PackRef(pack, size)).origins:

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from replaypack._write.journal import journal_directory, read_head, writer_is_alive
+from replaypack._write.journal import journal_directory, read_head, remove_unnamed, writer_is_alive
 from replaypack.errors import FormatError, JournalError, RecordingExistsError
 from replaypack.format.journal import JournalHead
 from replaypack.format.names import revision_key, sibling_name
@@ -27,18 +27,21 @@ class Journals:
         self._directory = journal_directory(archive.storage)
         #: Journals of the recording whose records are published.
         self.removable: list[Path] = []
+        #: Those of which nobody can say whose records they hold.
+        self.unreadable: list[Path] = []
 
     def refuse(self, packs: Collection[str]) -> None:
         """Raise `RecordingExistsError` where a journal has unpublished records, or needs one of ``packs``."""
         # Where it was looked for before, the revision behind the claim may be deleted by now.
-        known, self.removable = self.removable, []
+        known, self.removable, self.unreadable = self.removable, [], []
         for path in sorted(self._directory.glob("*.rpj*")) if self._directory.is_dir() else ():
             try:
                 head = read_head(path)
             except FileNotFoundError:
                 continue
             except (FormatError, JournalError):
-                continue  # not even its name can be read: `replaypack recover` says so
+                self.unreadable.append(path)
+                continue
             if head.archive != self._archive.url and self._archive.storage.local_path is None:
                 continue
             of_it = head.content.get("id") == self._id
@@ -71,6 +74,7 @@ class Journals:
         return False
 
     def remove(self) -> None:
-        """Delete the journals of the recording."""
+        """Delete the journals of the recording, and what recorders left that died before theirs had a name."""
+        remove_unnamed(self._directory)
         for path in self.removable:
             path.unlink(missing_ok=True)

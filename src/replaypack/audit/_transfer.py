@@ -107,6 +107,11 @@ class Transfer:
         with self._room:
             return self._when.get(ref.digest, math.inf) < time.time() - UPLOADED_LONG_AGO
 
+    def doubtful(self, ref: PackRef) -> bool:
+        """Whether a pack was sent to where there are recordings: a purge of one may have taken it for a leftover."""
+        with self._room:
+            return not self._new and ref.digest in self._when
+
     def unproven(self, refs: Collection[PackRef]) -> set[str]:
         """The digests of those packs, all of them `there`, of which the source does not show that it has them too.
 

@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 __all__ = ["Compacted", "Compaction", "compact"]
 
 _MAX_THREADS = 8
+#: Recordings that wait for each other: each takes about 20 KB, and where one fails, all do.
+_MOST_WAITING = 1024
 _DAMAGED = (FormatError, ObjectMissingError, ObjectTooShortError)
 
 
@@ -117,16 +119,16 @@ def compact(
         raise UsageError(f"zstd has levels 1 to 22, not {level}")
     if not dry_run:
         archive.storage.require_writable("compact")
-    patterns = [names] if isinstance(names, str) else names
-    chosen = list(archive.recordings()) if patterns is None else names_of(archive, list(patterns))
+    patterns = [names] if isinstance(names, str) else list(names) if names is not None else None
+    chosen = list(archive.recordings()) if patterns is None else names_of(archive, patterns)
     with ThreadPoolExecutor(min(_MAX_THREADS, os.cpu_count() or 1), thread_name_prefix="replaypack-zstd") as pool:
         run = _Run(archive, level, pool, progress)
         try:
             for name in chosen:
-                run.take(name, again=again, dry_run=dry_run)
+                run.take(name, again=again, dry_run=dry_run, named=patterns is not None and name in patterns)
             run.flush()
             run.mend()
-            for name in set(chosen) - run.results.keys():  # pragma: no cover - it was deleted meanwhile
+            for name in set(chosen) - run.results.keys():  # it was deleted meanwhile
                 run.results[name] = Compacted(name, "failed", 0, 0, 0, 0, archive.manifests.not_found(name))
         except BaseException:
             pool.shutdown(cancel_futures=True)
@@ -160,20 +162,23 @@ class _Run:
         """Bytes of the packs that none of these recordings names any more."""
         return sum(size for pack, size in self.before.items() if pack not in self.after)
 
-    def take(self, name: str, *, again: bool, dry_run: bool) -> None:
-        """Compact one recording, as far as it needs it."""
+    def take(self, name: str, *, again: bool, dry_run: bool, named: bool) -> None:
+        """Compact one recording, as far as it needs it.
+
+        Raises `RecordingNotFoundError` where it was ``named``, and not merely listed before.
+        """
         try:
             newest = self.archive.manifests.newest(name, fresh=True)
             if newest is None:
-                raise self.archive.manifests.not_found(name)
+                if named:
+                    raise self.archive.manifests.not_found(name)
+                return
             packs = Index(newest, PackReader(self.archive.storage), Cache(0)).packs
         except _DAMAGED as error:
             self.results[name] = Compacted(name, "failed", 0, 0, 0, 0, without_frames(error))
             return
         self.before.update(_sizes(packs))
-        reason = self._busy(name, newest)
-        if reason is not None:
-            self._leave(name, newest, packs, "skipped", reason)
+        if not self._free(name, newest, packs):
             return
         unfinished = self._unfinished(name, newest)
         wanted = again or unfinished or any(self._level(pack) < self.level for pack in packs)
@@ -206,10 +211,7 @@ class _Run:
                 continue
             if self._torn.isdisjoint(pack.digest for pack in packs):
                 continue
-            reason = self._busy(name, newest)
-            if reason is not None:
-                self._leave(name, newest, packs, "skipped", reason)
-            else:
+            if self._free(name, newest, packs):
                 self._write(name, newest, packs, mends=True)
         self.flush()
 
@@ -229,7 +231,8 @@ class _Run:
             return
         self.shared.wait(job.user)
         self._waiting.append(job)
-        if self.shared.size + sum(waiting.builder.size for waiting in self._waiting) >= PACK_TARGET:
+        held = self.shared.size + sum(waiting.builder.size for waiting in self._waiting)
+        if held >= PACK_TARGET or len(self._waiting) >= _MOST_WAITING:
             self.flush()
 
     def flush(self) -> None:
@@ -258,8 +261,8 @@ class _Run:
             for at in jobs:
                 at.commit()
             for at in jobs:
-                # What others wrote, and a purge of theirs may have deleted since.
-                at.publisher.look_again()
+                # What others wrote, or have in common with it: a purge of theirs may have deleted it since.
+                at.publisher.look_again(everything=True)
         except (*_DAMAGED, ConflictError) as error:
             self._drop(jobs)
             for job in jobs:
@@ -286,8 +289,16 @@ class _Run:
     def _drop(self, jobs: Sequence[Job]) -> None:
         """Undo what was committed of ``jobs``, and delete their packs, which have names that nobody else can know."""
         self.shared.forget()
-        undone = [job.undo() for job in jobs]
-        if all(undone):
+        undone = True
+        failure: StorageError | None = None
+        for job in jobs:
+            try:
+                undone = job.undo() and undone
+            except StorageError as error:  # that one is left to the next run; the others need not be
+                failure = error
+        if failure is not None:
+            raise failure
+        if undone:
             for job in jobs:
                 job.publisher.rewind(None, [])
 
@@ -304,17 +315,21 @@ class _Run:
         revision, records = newest.storage.revision, newest.content.records
         self.results[name] = Compacted(name, outcome, revision, records, size, size, error)
 
-    def _busy(self, name: str, newest: Manifest) -> ReplaypackError | None:
-        """Why a recording is not to be touched: somebody records it, or left records of it behind."""
+    def _free(self, name: str, newest: Manifest, packs: Sequence[PackRef]) -> bool:
+        """Whether a recording may be written anew: nobody records it, or left records of it behind."""
         try:
             if name in self._left_behind:
                 finish_leftover(self.archive, name, "error")
             refuse_claimed(self.archive.storage, name, newest)
-        except RecordingExistsError as error:
-            return error
-        if newest.content.state == "open":
-            return UsageError(f"{self.archive.url}#{name} is still being recorded", hint="seal it, or recover it")
-        return None
+            if newest.content.state == "open":
+                raise UsageError(f"{self.archive.url}#{name} is still being recorded", hint="seal it, or recover it")
+        except (RecordingExistsError, UsageError) as error:
+            self._leave(name, newest, packs, "skipped", without_frames(error))
+        except _DAMAGED as error:  # what its recorder published cannot be read
+            self._leave(name, newest, packs, "failed", without_frames(error))
+        else:
+            return True
+        return False
 
     def _unfinished(self, name: str, newest: Manifest) -> set[str]:
         """The packs that may have bytes of recordings which a compaction that died did not come to commit.

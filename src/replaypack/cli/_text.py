@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from replaypack._escape import counted, escape, unsafe
+from replaypack._escape import counted, escape, ranges, unsafe
 from replaypack.tagged import dump_json, jsonable
 
 __all__ = [
@@ -53,14 +53,8 @@ def human_size(size: float) -> str:
 
 def spans(numbers: Iterable[int]) -> str:
     """Ascending numbers as ranges: ``3, 7-9``."""
-    parts: list[list[int]] = []
-    for number in numbers:
-        if parts and number == parts[-1][1] + 1:
-            parts[-1][1] = number
-        else:
-            parts.append([number, number])
-    shown = ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in parts[:12])
-    return shown + (f" and {len(parts) - 12} more ranges" if len(parts) > 12 else "")
+    parts = ranges(numbers)
+    return ", ".join(parts[:12]) + (f" and {len(parts) - 12} more ranges" if len(parts) > 12 else "")
 
 
 def missing(purged: int, withheld: Iterable[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,6 +26,10 @@ def purge(
     locator: Annotated[str, typer.Argument(metavar="LOCATOR", help="URL#name: all of its revisions")],
     records: Annotated[str, typer.Option("--records", metavar="N,N-N,…", help="Sequence numbers, and ranges of them.")],
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why. It stays in the archive.")],
+    also: Annotated[
+        list[str] | None,
+        typer.Option("--also", metavar="NAME=N,N-N,…", help="Records of another recording, which may share bytes."),
+    ] = None,
     keep_shared: Annotated[
         bool, typer.Option("--keep-shared", help="Let bytes stay that other records are made of too.")
     ] = False,
@@ -44,13 +48,13 @@ def purge(
     recordings too that use them; older revisions that name such a pack go, and the packs at once. Interrupted, run it
     again.
 
-    Refused where other records are made of the same bytes (unless --keep-shared), where somebody records, and where
-    the bucket keeps what is deleted.
+    Refused where other records are made of the same bytes (unless --keep-shared, or they are named too), where somebody
+    records, and where the bucket keeps what is deleted.
     """
     from replaypack.audit import purge as remove
 
     output = Output(json=json)
-    numbers = _numbers(records)
+    numbers, others = _numbers(records), _others(also or [])
     archive, at = located(locator, option)
     if at.revision is not None:
         raise UsageError("purge goes through every revision: leave out the @revision")
@@ -65,6 +69,7 @@ def purge(
                     at.name,
                     numbers,
                     reason,
+                    also=others,
                     keep_shared=keep_shared,
                     unchecked_bucket=unchecked_bucket,
                     dry_run=dry_run,
@@ -73,15 +78,35 @@ def purge(
 
         if not (yes or dry_run):
             _tell(output, work(dry_run=True))
-            question = f"Remove what {counted(len(numbers), 'record')} of {archive.url}#{at.name} say for good?"
+            count = len(numbers) + sum(map(len, others.values()))
+            names = ", ".join([f"{archive.url}#{at.name}", *others])
+            question = f"Remove what {counted(count, 'record')} of {names} say for good?"
             if not typer.confirm(escape(question), err=True):
                 print("nothing removed", file=sys.stderr)
                 raise typer.Exit(1)
         done = work(dry_run)
         if json:
-            output.document({**done._asdict(), "locator": f"{archive.url}#{done.name}"})
+            output.document(_document(archive.url, done))
         else:
             _tell(output, done)
+
+
+def _document(url: str, done: Purged) -> dict[str, Any]:
+    others = [_document(url, other) for other in done.others]
+    return {**done._asdict(), "locator": f"{url}#{done.name}", "others": others}
+
+
+def _others(given: list[str]) -> dict[str, list[int]]:
+    """What each ``NAME=3,7-9`` names."""
+    found: dict[str, list[int]] = {}
+    for text in given:
+        name, equals, records = text.partition("=")
+        if not equals or name in found:
+            raise UsageError(
+                f"--also {text!r} is not NAME=N,N-N, or names a recording again", hint="write e.g. a=3,7-9"
+            )
+        found[name] = _numbers(records)
+    return found
 
 
 def _numbers(text: str) -> list[int]:
@@ -90,10 +115,10 @@ def _numbers(text: str) -> list[int]:
     for part in text.split(","):
         match = re.fullmatch(r"\s*([0-9]{1,15})\s*(?:-\s*([0-9]{1,15})\s*)?", part)
         if match is None:
-            raise UsageError(f"--records {text!r} is not a list of sequence numbers", hint="write e.g. 3,7-9")
+            raise UsageError(f"{text!r} is not a list of sequence numbers", hint="write e.g. 3,7-9")
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first or last - first >= _MOST:
-            raise UsageError(f"--records {part.strip()} is no range, or too long a one")
+            raise UsageError(f"{part.strip()} is no range, or too long a one")
         numbers.update(range(first, last + 1))
     return sorted(numbers)
 
@@ -116,3 +141,9 @@ def _tell(output: Output, done: Purged) -> None:
         output.line(f"note: a payload of theirs stands in {spans(numbers)} of {name} as well, by itself")
     for path in done.journals:
         output.line(f"journal {'deleted' if done.applied else 'to be deleted'}: {path}")
+    for path in done.temporary:
+        output.line(f"temporary file {'deleted' if done.applied else 'to be deleted'}: {path}")
+    for path in done.left:
+        output.line(f"note: {path} may hold something of them; where no writer is at work on it, delete it")
+    for other in done.others:
+        _tell(output, other)

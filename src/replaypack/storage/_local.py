@@ -4,16 +4,18 @@ are decided there: fsspec's local filesystem neither creates exclusively nor ask
 from __future__ import annotations
 
 import errno
+import math
 import os
 import secrets
 import stat
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from replaypack.errors import (
     AccessDeniedError,
@@ -30,6 +32,10 @@ __all__ = ["LocalStorage", "translated"]
 
 TEMP_PREFIX: Final = "~tmp-"  # "~" is in no key, so neither temporary nor lock files can be taken for objects
 LOCK_NAME: Final = "~lock"
+#: How often a file is written that `leftovers` removes before it has its name.
+_ATTEMPTS: Final = 10
+
+_T = TypeVar("_T")
 
 _FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _DENIED: Final = {errno.EACCES, errno.EPERM}
@@ -43,7 +49,7 @@ class LocalStorage(Storage):
     Every write goes to a temporary file in the object's own directory and is fsynced before it gets its name: by
     `os.link` when it must be new (which fails if the name is taken), else by `os.replace`. Then the directory is
     fsynced. A process killed at any point leaves the old object or the whole new one, and perhaps a temporary
-    file, which no listing shows.
+    file, which no listing shows, and `leftovers` finds.
 
     Where the filesystem has no hard links (exFAT, some network mounts), new objects are created under an advisory
     lock on a file ``~lock`` in their directory instead; that is exclusive among processes that the lock reaches.
@@ -118,8 +124,7 @@ class LocalStorage(Storage):
         self._check_writable("put_new", key)
         with self._translated("put_new", key):
             final = self._path(key)
-            with self._temporary(final, data) as temporary:
-                created = self._name_new(temporary, final)
+            created = self._write(final, data, self._name_new)
             self._sync_directory(final.parent)
         if not created:
             self._accept_existing(key, data)
@@ -128,8 +133,7 @@ class LocalStorage(Storage):
         self._check_writable("put", key)
         with self._translated("put", key):
             final = self._path(key)
-            with self._temporary(final, data) as temporary:
-                os.replace(temporary, final)
+            self._write(final, data, os.replace)
             self._sync_directory(final.parent)
 
     def delete(self, key: str) -> None:
@@ -145,7 +149,7 @@ class LocalStorage(Storage):
         with self._translated("list", prefix):
             return iter(list(self._walk(prefix.rpartition("/")[0], prefix)))
 
-    def leftovers(self, before: float, *, delete: bool = False) -> Iterator[ObjectInfo]:
+    def leftovers(self, before: float = math.inf, *, delete: bool = False, sure: bool = False) -> Iterator[ObjectInfo]:
         if delete and self.read_only:
             raise ReadOnlyStorageError("this storage can only be read", operation="delete", url=self.url)
         with self._translated("list", ""):
@@ -160,8 +164,11 @@ class LocalStorage(Storage):
                         status = os.lstat(path)
                         if not stat.S_ISREG(status.st_mode) or status.st_mtime >= before:
                             continue
-                        if delete:
-                            os.unlink(path)
+                        with _abandoned(path) as abandoned:
+                            if abandoned is False or (sure and not abandoned):
+                                continue
+                            if delete:
+                                os.unlink(path)
                         key = os.path.relpath(path, self.local_path).replace(os.sep, "/")
                         yield ObjectInfo(key, status.st_size, status.st_mtime)
 
@@ -204,16 +211,25 @@ class LocalStorage(Storage):
             except FileNotFoundError:
                 continue  # deleted while listing
 
+    def _write(self, final: Path, data: bytes, give_name: Callable[[Path, Path], _T]) -> _T:
+        """Let ``give_name`` name a complete and durable file with ``data``."""
+        for attempt in count(1):
+            with self._temporary(final, data) as temporary:
+                try:
+                    return give_name(temporary, final)
+                except FileNotFoundError:
+                    if attempt == _ATTEMPTS or os.path.lexists(temporary):
+                        raise  # else `leftovers` came between its end and its name
+        raise AssertionError  # pragma: no cover
+
     @contextmanager
     def _temporary(self, final: Path, data: bytes) -> Iterator[Path]:
-        """A complete and durable file with ``data`` beside ``final``, removed afterwards if it is still there."""
-        temporary = final.parent / f"{TEMP_PREFIX}{secrets.token_hex(8)}"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-        try:
-            descriptor = os.open(temporary, flags, 0o666)
-        except FileNotFoundError:
-            self._make_directory(final.parent)
-            descriptor = os.open(temporary, flags, 0o666)
+        """A complete and durable file with ``data`` beside ``final``, removed afterwards if it is still there.
+
+        It is locked while it is written, where there are locks: so `leftovers` tells it from those of writers that
+        were killed. Not when it is named: some filesystems let nobody read what is locked, or name what is open.
+        """
+        temporary, descriptor = self._create_temporary(final.parent)
         try:
             try:
                 view = memoryview(data)
@@ -227,6 +243,19 @@ class LocalStorage(Storage):
         finally:
             with suppress(OSError):
                 os.unlink(temporary)
+
+    def _create_temporary(self, directory: Path) -> tuple[Path, int]:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+        while True:
+            temporary = directory / f"{TEMP_PREFIX}{secrets.token_hex(8)}"
+            try:
+                descriptor = os.open(temporary, flags, 0o666)
+            except FileNotFoundError:
+                self._make_directory(directory)
+                descriptor = os.open(temporary, flags, 0o666)
+            if not _lock(descriptor) or os.path.lexists(temporary):
+                return temporary, descriptor
+            os.close(descriptor)  # `leftovers` was faster
 
     def _name_new(self, temporary: Path, final: Path) -> bool:
         """Gives the file its name, unless the name is taken: then False."""
@@ -329,6 +358,50 @@ def _read_exactly(descriptor: int, start: int, length: int) -> bytes:
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
+def _lock(descriptor: int) -> bool:
+    """Lock a file until it is closed, or its process dies; whether there are locks."""
+    if sys.platform == "win32":
+        return False
+    import fcntl
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)  # waits for those who only look whether it is locked
+    except OSError:
+        return False
+    return True
+
+
+@contextmanager
+def _abandoned(path: str) -> Iterator[bool | None]:
+    """Whether no living writer holds a temporary file, and none can meanwhile; None where that cannot be told.
+
+    Raises `FileNotFoundError`.
+    """
+    if sys.platform == "win32":
+        yield None
+        return
+    import fcntl
+
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        raise
+    except OSError:  # another user's
+        yield None
+        return
+    try:
+        found: bool | None = True
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            found = False
+        except OSError:
+            found = None
+        yield found
+    finally:
+        os.close(descriptor)
+
+
 @contextmanager
 def _directory_lock(directory: Path) -> Iterator[bool]:
     """Excludes other processes from creating names in ``directory``. A killed holder releases it by dying.
@@ -337,16 +410,8 @@ def _directory_lock(directory: Path) -> Iterator[bool]:
 
     The lock file stays: to remove it would let two processes hold locks on two files of the same name.
     """
-    import fcntl
-
     descriptor = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o666)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        except OSError:
-            locked = False
-        else:
-            locked = True
-        yield locked
+        yield _lock(descriptor)
     finally:
         os.close(descriptor)

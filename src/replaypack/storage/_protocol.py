@@ -6,6 +6,7 @@ Spec chapter 07 says the same without Python. A backend implements the abstract 
 
 from __future__ import annotations
 
+import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -160,10 +161,11 @@ class Storage(ABC):
         Raises `StorageUnsupportedError` where there is no listing (http).
         """
 
-    def leftovers(self, before: float, *, delete: bool = False) -> Iterator[ObjectInfo]:
+    def leftovers(self, before: float = math.inf, *, delete: bool = False, sure: bool = False) -> Iterator[ObjectInfo]:
         """What interrupted writes left, in no object's place, last changed before ``before`` (seconds since the epoch).
 
-        With ``delete`` each is removed before it is named. Stores whose writes leave nothing have none.
+        What a living writer holds is not among them; where the store cannot tell, it may be, unless ``sure``. With
+        ``delete`` each is removed before it is named. Stores whose writes leave nothing have none.
         """
         return iter(())
 
