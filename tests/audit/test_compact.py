@@ -288,12 +288,12 @@ def test_interrupted_it_leaves_nothing_visible_that_is_not_whole(tmp_path: Path)
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            compact(archive, again=True, progress=report)
+            compact(archive, again=True, level=3, progress=report)
         assert [facts(archive.open(name)) for name in "abc"] == known
         assert list(archive.verify(level="full")) == []
-    assert {item.outcome for item in compact(archive).recordings} <= {"compacted", "compact"}
+    assert {item.outcome for item in compact(archive, level=3).recordings} <= {"compacted", "compact"}
     assert [facts(archive.open(name)) for name in "abc"] == known
-    assert compact(archive).written == 0
+    assert compact(archive, level=3).written == 0
 
 
 def test_another_writer_first(tmp_path: Path) -> None:
@@ -481,7 +481,7 @@ def test_a_compaction_that_dies_anywhere_hides_nothing_from_a_purge(
         for info in source.list():
             storage.put(info.key, source.get(info.key))
         archive = Archive("", storage=storage)
-        dying = Between(storage, point)
+        dying = Between(storage, point, changes=True)
         with suppress(StorageError):
             compact(Archive("", storage=dying), list(order), level=3)
         done = compact(archive, list(order), level=3)
@@ -632,7 +632,7 @@ def test_a_fault_at_each_operation_loses_nothing_and_a_rerun_completes(behind: b
         storage.left, storage.behind = point, behind
         failed = False
         try:
-            compact(archive)
+            compact(archive, level=3)
         except StorageError:
             failed = True
         reached = storage.left <= 0
@@ -640,10 +640,10 @@ def test_a_fault_at_each_operation_loses_nothing_and_a_rerun_completes(behind: b
         assert [facts(archive.open(str(number), fresh=True)) for number in range(3)] == known
         assert {fault.code for fault in archive.verify()} <= {"latest.stale"}
         if failed:
-            done = compact(archive)
+            done = compact(archive, level=3)
             assert {item.outcome for item in done.recordings} <= {"compacted", "compact"}
             assert [facts(archive.open(str(number), fresh=True)) for number in range(3)] == known
-            assert {item.outcome for item in compact(archive).recordings} == {"compact"}
+            assert {item.outcome for item in compact(archive, level=3).recordings} == {"compact"}
         if not reached:
             break
     assert point > 20
