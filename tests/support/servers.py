@@ -1,4 +1,4 @@
-"""Real servers over real sockets, as session fixtures: import the ones a test module needs.
+"""Real servers over real sockets, as session fixtures, which `tests/conftest.py` has for all tests.
 
 ``moto_server`` (S3), ``gcs_server`` (Google Cloud Storage), ``seaweed_server`` (S3; heavy), ``static_server`` and
 ``static_server_without_ranges`` (plain http). Each yields a `Server`.
@@ -46,10 +46,15 @@ class Server:
 
 
 def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
+    """A port that is free, and that no other process of the same test run finds free at the same moment."""
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
+    while True:
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            port: int = listener.getsockname()[1]
+            if port // 2 % workers == worker:  # Linux gives such sockets ports of one parity first
+                return port
 
 
 def _run_server(
