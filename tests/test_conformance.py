@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import subprocess
@@ -56,6 +57,7 @@ def test_independent_reader_of_archives_of_earlier_releases() -> None:
         assert "small/two 5 " in done.stdout
 
 
+@functools.cache
 def schema(name: str) -> Any:
     document = json.loads((SPEC / "schema" / f"{name}.schema.json").read_text("utf-8"))
     jsonschema.Draft202012Validator.check_schema(document)

@@ -65,9 +65,11 @@ def test_a_mistake_gets_one_sentence(archive: str, arguments: list[str], code: i
     assert document["error"]["message"] in line.replace("\\\\", "\\")
 
 
-def test_a_mistake_is_the_same_in_a_process_of_its_own(archive: str) -> None:
+def test_all_is_the_same_in_a_process_of_its_own(archive: str) -> None:
     for arguments in (["show", f"{archive}#team/mixt"], ["ls"], ["verify", f"{archive}#nothing"]):
         assert run_process(*arguments) == run(*arguments)
+    arguments = ["show", f"{archive}#team/mixed"]
+    assert run_on_terminal(*arguments, process=True) == run_on_terminal(*arguments)
 
 
 def test_debug_shows_the_traceback(archive: str) -> None:
