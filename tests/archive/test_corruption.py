@@ -15,6 +15,8 @@ from replaypack.format.names import latest_key
 from replaypack.storage import MemoryStorage
 from tests.archive.support import expected_response, same
 
+pytestmark = pytest.mark.once
+
 CALLS: list[dict[str, Any]] = [
     {"kind": "model", "name": "m", "identity": {"messages": ["hello " * 900]}, "response": {"text": "hi"}},
     {"kind": "tool", "name": "t", "identity": {"name": "t", "arguments": {"x": 1}}, "response": "one"},

@@ -294,6 +294,7 @@ def test_the_forge_makes_sound_archives() -> None:
 # Frames
 
 
+@pytest.mark.once
 def test_millions_of_empty_records() -> None:
     count = 5_000_000
     forge = Forge()
@@ -308,6 +309,7 @@ def test_a_frame_of_as_many_records_as_there_may_be() -> None:
         RecordFrame(uvarint(MAX_FRAME_RECORDS + 1) + bytes(12 * MAX_FRAME_RECORDS + 12))
 
 
+@pytest.mark.once
 def test_millions_of_recipes_without_parts() -> None:
     forge = Forge()
     records = forge.records([forge.row(request=5000)._replace(recipes=bytes(30 * MIB)), forge.row(1)])
@@ -315,6 +317,7 @@ def test_millions_of_recipes_without_parts() -> None:
 
 
 @pytest.mark.parametrize(("size", "memory"), LARGE)
+@pytest.mark.once
 def test_many_frames_that_are_large_once_they_are_read(size: int, memory: int) -> None:
     forge = Forge()
     recipes = bytes(size * MIB)
@@ -338,6 +341,7 @@ def test_what_is_reported_holds_nothing_of_what_was_read() -> None:
     assert most > 30 * MIB > 2 * MIB > held
 
 
+@pytest.mark.once
 def test_millions_of_ranges_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("replaypack.format.record_frame.MAX_FRAME_PARTS", 5000)
     forge = Forge()
@@ -353,6 +357,7 @@ def test_millions_of_ranges_written_down(monkeypatch: pytest.MonkeyPatch) -> Non
     assert recording.record(4).request == bytes(1000)
 
 
+@pytest.mark.once
 def test_runs_in_many_frames() -> None:
     """What recipes resolve to is not kept for every frame that was ever looked at."""
     forge = Forge()
@@ -379,6 +384,7 @@ def test_recipes_that_are_refused_stay_refused() -> None:
 # Blobs
 
 
+@pytest.mark.once
 def test_a_blob_of_gigabytes_out_of_one_frame() -> None:
     forge = Forge()
     lit = forge.literals(bytes(4 * MIB))
@@ -391,6 +397,7 @@ def test_a_blob_of_gigabytes_out_of_one_frame() -> None:
 
 
 @pytest.mark.parametrize(("size", "memory"), LARGE)
+@pytest.mark.once
 def test_a_blob_of_few_bytes_out_of_gigabytes_of_frames(size: int, memory: int) -> None:
     forge = Forge()
     raw = bytes(size * MIB)
@@ -438,6 +445,7 @@ def test_a_large_blob_in_proportion_is_read(monkeypatch: pytest.MonkeyPatch) -> 
 # Tables
 
 
+@pytest.mark.once
 def test_literals_that_lie_about_a_frame_that_is_cached() -> None:
     """The second entry names the same frame and says that it is longer: that gave an endless loop."""
     forge = Forge()
@@ -455,6 +463,7 @@ def test_literals_that_lie_about_a_frame_that_is_cached() -> None:
 
 
 @pytest.mark.parametrize("second", [0, 10, 4999])
+@pytest.mark.once
 def test_literals_that_overlap(second: int) -> None:
     forge = Forge()
     one = forge.literals(bytes(5000))
@@ -463,6 +472,7 @@ def test_literals_that_overlap(second: int) -> None:
     hostile(forge.finish([records], [one, two]), "literals.gap")
 
 
+@pytest.mark.once
 def test_one_place_for_a_page_and_a_frame() -> None:
     """What was read as one thing is not taken for another."""
     forge = Forge()
@@ -483,6 +493,7 @@ def test_one_place_for_a_page_and_a_frame() -> None:
     hostile(other.finish([page], [page], count=2, refs=[FrameRef(0, page.frame, page.digest)]))
 
 
+@pytest.mark.once
 def test_records_that_stand_twice_in_their_table() -> None:
     forge = Forge()
     records = forge.records([forge.row(0), forge.row(1)])
@@ -504,6 +515,7 @@ def forge_again(forge: Forge) -> Forge:
     return other
 
 
+@pytest.mark.once
 def test_a_table_that_names_one_frame_thousands_of_times() -> None:
     forge = Forge()
     records = forge.records([forge.row(n) for n in range(50)])
@@ -513,6 +525,7 @@ def test_a_table_that_names_one_frame_thousands_of_times() -> None:
 
 
 @pytest.mark.parametrize("lie", ["order", "equal", "beyond", "pack"])
+@pytest.mark.once
 def test_dictionaries_of_frames_that_lie(lie: str) -> None:
     forge = Forge()
     one, two = forge.records([forge.row(0)]), forge.records([forge.row(1)], first=1)
@@ -528,6 +541,7 @@ def test_dictionaries_of_frames_that_lie(lie: str) -> None:
     hostile(forge.finish([one, two], refs=refs))
 
 
+@pytest.mark.once
 def test_a_dictionary_of_millions_of_frames() -> None:
     rows = pack_key(KEY, bytes(8), 0)
     count = 500_000
@@ -571,6 +585,7 @@ def test_appending_to_tables_that_name_packs_which_are_not_there(
         recorder.seal()
 
 
+@pytest.mark.once
 def test_blobs_that_name_records_which_are_not_there() -> None:
     forge = Forge()
     records = forge.records([forge.row(0)])

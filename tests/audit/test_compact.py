@@ -136,6 +136,7 @@ def test_a_second_run_does_nothing(archive_path: Path) -> None:
     assert faults(archive_path) == []
 
 
+@pytest.mark.once
 def test_many_small_recordings_share_their_bytes(tmp_path: Path) -> None:
     archive = Archive(tmp_path)
     for number in range(16):
@@ -184,6 +185,7 @@ def test_bytes_and_their_base64_are_one(tmp_path: Path) -> None:
     assert list(archive.verify(level="full")) == []
 
 
+@pytest.mark.once
 def test_appends_and_large_blobs_of_several_recordings(tmp_path: Path) -> None:
     archive = Archive(tmp_path)
     media = random.Random(4).randbytes(5 << 20)
@@ -272,6 +274,7 @@ def test_a_damaged_recording_stays_as_it_is_and_the_others_are_compacted(archive
     assert result == {"a": "compact", NAME: "failed", "z": "compact"}
 
 
+@pytest.mark.once
 def test_interrupted_it_leaves_nothing_visible_that_is_not_whole(tmp_path: Path) -> None:
     archive = Archive(tmp_path)
     for name in "abc":
@@ -382,6 +385,7 @@ def two_to_share(archive: Archive) -> None:
 
 @pytest.mark.parametrize("order", ["ab", "ba"])
 @pytest.mark.filterwarnings("ignore::replaypack.errors.ReplaypackWarning")
+@pytest.mark.once
 def test_a_purge_at_any_moment_leaves_nothing(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whichever comes first, and between whatever two operations of the compaction."""
     monkeypatch.setattr("os.cpu_count", lambda: 1)
@@ -469,6 +473,7 @@ def test_a_damaged_recording_leaves_no_bytes_in_frames_of_others(tmp_path: Path)
 
 @pytest.mark.parametrize("order", ["ab", "ba"])
 @pytest.mark.filterwarnings("ignore::replaypack.errors.ReplaypackWarning")
+@pytest.mark.once
 def test_a_compaction_that_dies_anywhere_hides_nothing_from_a_purge(
     order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -507,6 +512,7 @@ def packed(archive: Archive) -> bytes:
 
 
 @pytest.mark.parametrize("turns", [2, 60])
+@pytest.mark.once
 def test_a_copy_of_one_has_nothing_of_the_others(tmp_path: Path, turns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("replaypack._write.shared.LITERAL_FRAME", 90_000)
     archive = Archive(tmp_path / "archive")
@@ -619,6 +625,7 @@ class Failing(MemoryStorage):
 
 @pytest.mark.filterwarnings("ignore::replaypack.errors.ReplaypackWarning")
 @pytest.mark.parametrize("behind", [False, True])
+@pytest.mark.once
 def test_a_fault_at_each_operation_loses_nothing_and_a_rerun_completes(behind: bool) -> None:
     source = Failing()
     for number in range(3):

@@ -23,6 +23,8 @@ from replaypack.storage import Storage
 from tests.support.between import Between
 from tests.support.clock import DAY, ClockStorage
 
+pytestmark = pytest.mark.once
+
 WEEK = timedelta(days=7)
 LARGE = b"large media of two recordings" * 200
 SHORT = "what two small recordings have in common " * 50
