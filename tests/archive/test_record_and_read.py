@@ -75,7 +75,7 @@ def test_flushes_change_nothing(archive: Archive, flush_every: int) -> None:
 
 @pytest.mark.once
 def test_live_segments_stay_few(archive: Archive) -> None:
-    expected = list(calls(400))
+    expected = list(calls(200))
     recorder = archive.recorder("run", flush_interval=None)
     most = 0
     for call in expected:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shutil
@@ -18,6 +19,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -94,8 +96,23 @@ def moto_server() -> Iterator[Server]:
     process = _run_server(
         [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], url, env=environment
     )
-    yield Server(url)
+    with _descriptions_kept():
+        yield Server(url)
     _stop(process)
+
+
+@contextmanager
+def _descriptions_kept() -> Iterator[None]:
+    """Of the services that botocore knows: each new client would parse them again, most of what it costs."""
+    try:
+        from botocore.loaders import JSONFileLoader
+    except ImportError:
+        yield
+        return
+    load = functools.cache(JSONFileLoader().load_file)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(JSONFileLoader, "load_file", lambda self, path: load(path))
+        yield
 
 
 @pytest.fixture(scope="session")
