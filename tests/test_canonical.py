@@ -8,6 +8,7 @@ import math
 import re
 import struct
 from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from typing import Any
 
@@ -363,7 +364,13 @@ def test_cycles_are_refused_in_bounded_time() -> None:
 
 
 def call_at_depth(frames: int, function: Any) -> Any:
-    return function() if frames == 0 else call_at_depth(frames - 1, function)
+    """What a function returns behind so many calls, in a thread: how deep the stack of the tests is does not count."""
+
+    def call(left: int) -> Any:
+        return function() if left == 0 else call(left - 1)
+
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(call, frames).result()
 
 
 def test_a_deep_stack_changes_nothing() -> None:
@@ -376,7 +383,7 @@ def test_a_deep_stack_changes_nothing() -> None:
     shallow = {"a": [1.0, {"b": {"c": 2.0}}]}
     for value in (deep, fast, shallow):
         expected = canonical_json(value)
-        for frames in range(700, 960, 13):
+        for frames in range(740, 985, 13):
             assert call_at_depth(frames, lambda value=value: canonical_json(value)) == expected
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import subprocess
@@ -18,6 +19,7 @@ SPEC = Path(__file__).parent.parent / "spec"
 READER = SPEC / "conformance" / "read_vectors.py"
 
 
+@pytest.mark.once
 def test_independent_reader() -> None:
     """It reads every vector, and shares no code with the library."""
     done = subprocess.run([sys.executable, "-I", str(READER)], capture_output=True, text=True, check=False, timeout=120)
@@ -48,6 +50,7 @@ for latest in sorted(root.glob("recordings/**/latest.json")):
 """
 
 
+@pytest.mark.once
 def test_independent_reader_of_archives_of_earlier_releases() -> None:
     for archive in sorted((SPEC / "vectors" / "historical").glob("*/archive")):
         command = [sys.executable, "-I", "-c", _READ_ALL, str(READER.parent), str(archive)]
@@ -56,6 +59,7 @@ def test_independent_reader_of_archives_of_earlier_releases() -> None:
         assert "small/two 5 " in done.stdout
 
 
+@functools.cache
 def schema(name: str) -> Any:
     document = json.loads((SPEC / "schema" / f"{name}.schema.json").read_text("utf-8"))
     jsonschema.Draft202012Validator.check_schema(document)
@@ -70,6 +74,7 @@ def test_schemas_accept(case: dict[str, Any]) -> None:
         schema("manifest").validate(json.loads(case["manifest"]))
 
 
+@pytest.mark.once
 def test_schemas_accept_the_archive() -> None:
     archives = SPEC / "vectors" / "valid" / "archive"
     manifests = [path for name in ("tiny", "partial") for path in (archives / name / "recordings").rglob("*.json")]

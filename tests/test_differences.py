@@ -106,6 +106,7 @@ def test_a_limit_stops_early() -> None:
     ],
     ids=["shifted", "few tokens", "many equal pairs", "wide map"],
 )
+@pytest.mark.once
 def test_huge_values_are_told_apart_all_the_same(old: Any, new: Any) -> None:
     assert differences(old, copy.deepcopy(old)) == []
     assert differences(old, new)

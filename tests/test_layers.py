@@ -6,7 +6,11 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 import replaypack
+
+pytestmark = pytest.mark.once
 
 SOURCE = Path(replaypack.__file__).parent
 

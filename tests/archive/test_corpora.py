@@ -11,6 +11,8 @@ from benchmarks.corpora import CORPORA, corpus
 from replaypack import Archive
 from tests.archive.support import same
 
+pytestmark = pytest.mark.once
+
 QUICK = [name for name in CORPORA if name != "pydantic-ai"]
 
 

@@ -33,6 +33,7 @@ from tests.archive.support import calls, check
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.once
 def test_killed_at_random_moments(tmp_path: Path) -> None:
     """kill -9 at 200 moments: no acknowledged record is lost, no archive is unreadable."""
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}

@@ -13,6 +13,8 @@ from replaypack.errors import JournalError, PublishError, RecorderClosedError, R
 from replaypack.recover import recover
 from tests.archive.support import calls, expected_response, same
 
+pytestmark = pytest.mark.once
+
 
 class Disk:
     """A tmpfs of some size, which can be enlarged."""

@@ -45,6 +45,7 @@ def without(call: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("flush_at", [None, 0, 30])
+@pytest.mark.once
 def test_what_is_not_published_is_written_anew(tmp_path: Path, flush_at: int | None) -> None:
     archive = Archive(tmp_path / "a", {"replaypack": {"fsync": False}})
     plain = list(calls(60, large=True))

@@ -55,6 +55,7 @@ def test_a_recording_reads_back_exactly(archive: Archive) -> None:
 
 
 @pytest.mark.parametrize("flush_every", [1, 7, 40])
+@pytest.mark.once
 def test_flushes_change_nothing(archive: Archive, flush_every: int) -> None:
     expected = list(calls(240))
     recorder = archive.recorder("run", flush_interval=None)
@@ -72,8 +73,9 @@ def test_flushes_change_nothing(archive: Archive, flush_every: int) -> None:
     check(archive.open("run"), expected)
 
 
+@pytest.mark.once
 def test_live_segments_stay_few(archive: Archive) -> None:
-    expected = list(calls(400))
+    expected = list(calls(200))
     recorder = archive.recorder("run", flush_interval=None)
     most = 0
     for call in expected:
@@ -550,6 +552,7 @@ def test_a_base_lends_its_bytes(archive: Archive, flush_every: int) -> None:
 
 
 @pytest.mark.parametrize("flush_every", [0, 50])
+@pytest.mark.once
 def test_segments_of_several_packs(archive: Archive, flush_every: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("replaypack._write.worker.PACK_TARGET", 20_000)
     monkeypatch.setattr("replaypack.recorder.RECORD_FRAME", 10_000)

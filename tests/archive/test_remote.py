@@ -270,22 +270,22 @@ def test_many_readers_at_once(s3_bucket: Bucket) -> None:
 def test_a_static_web_server_is_a_read_only_archive(static_server: Server) -> None:
     expected = list(calls(60, large=True))
     assert static_server.root is not None
-    record(Archive(static_server.root / "archive"), "run", expected)
-    with replaypack.open(f"{static_server.url}/archive#run") as recording:
+    record(Archive(static_server.root / "remote"), "run", expected)
+    with replaypack.open(f"{static_server.url}/remote#run") as recording:
         check(recording, expected)
-    with replaypack.open(f"{static_server.url}/archive#run@2") as recording:
+    with replaypack.open(f"{static_server.url}/remote#run@2") as recording:
         check(recording, expected)
     with pytest.raises(StorageUnsupportedError):
-        list(Archive(f"{static_server.url}/archive").recordings())
+        list(Archive(f"{static_server.url}/remote").recordings())
     with pytest.raises(RecordingNotFoundError):
-        replaypack.open(f"{static_server.url}/archive#other")
+        replaypack.open(f"{static_server.url}/remote#other")
 
 
 def test_a_web_server_without_ranges_is_noticed_or_served_right(static_server_without_ranges: Server) -> None:
     expected = list(calls(20))
     assert static_server_without_ranges.root is not None
-    record(Archive(static_server_without_ranges.root / "archive"), "run", expected)
-    with replaypack.open(f"{static_server_without_ranges.url}/archive#run") as recording:
+    record(Archive(static_server_without_ranges.root / "remote"), "run", expected)
+    with replaypack.open(f"{static_server_without_ranges.url}/remote#run") as recording:
         check(recording, expected)
 
 

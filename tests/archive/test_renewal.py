@@ -105,6 +105,7 @@ WAYS = (
 
 
 @pytest.mark.parametrize("name", WAYS.split())
+@pytest.mark.once
 def test_every_way_to_read_goes_on(archive: Archive, name: str) -> None:
     with archive.open("r") as recording:
         expected = attempt(uses(recording)[name])

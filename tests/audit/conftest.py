@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import replaypack
-from tests.storage.conftest import moto_server, s3_bucket
+from tests.storage.conftest import s3_bucket
 
-__all__ = ["moto_server", "s3_bucket"]
+__all__ = ["s3_bucket"]
 
 
 def fill(recorder: replaypack.Recorder, first: int, count: int, flush_every: int = 0) -> None:

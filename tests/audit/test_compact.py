@@ -136,6 +136,7 @@ def test_a_second_run_does_nothing(archive_path: Path) -> None:
     assert faults(archive_path) == []
 
 
+@pytest.mark.once
 def test_many_small_recordings_share_their_bytes(tmp_path: Path) -> None:
     archive = Archive(tmp_path)
     for number in range(16):
@@ -184,6 +185,7 @@ def test_bytes_and_their_base64_are_one(tmp_path: Path) -> None:
     assert list(archive.verify(level="full")) == []
 
 
+@pytest.mark.once
 def test_appends_and_large_blobs_of_several_recordings(tmp_path: Path) -> None:
     archive = Archive(tmp_path)
     media = random.Random(4).randbytes(5 << 20)
@@ -272,6 +274,7 @@ def test_a_damaged_recording_stays_as_it_is_and_the_others_are_compacted(archive
     assert result == {"a": "compact", NAME: "failed", "z": "compact"}
 
 
+@pytest.mark.once
 def test_interrupted_it_leaves_nothing_visible_that_is_not_whole(tmp_path: Path) -> None:
     archive = Archive(tmp_path)
     for name in "abc":
@@ -288,12 +291,12 @@ def test_interrupted_it_leaves_nothing_visible_that_is_not_whole(tmp_path: Path)
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            compact(archive, again=True, progress=report)
+            compact(archive, again=True, level=3, progress=report)
         assert [facts(archive.open(name)) for name in "abc"] == known
         assert list(archive.verify(level="full")) == []
-    assert {item.outcome for item in compact(archive).recordings} <= {"compacted", "compact"}
+    assert {item.outcome for item in compact(archive, level=3).recordings} <= {"compacted", "compact"}
     assert [facts(archive.open(name)) for name in "abc"] == known
-    assert compact(archive).written == 0
+    assert compact(archive, level=3).written == 0
 
 
 def test_another_writer_first(tmp_path: Path) -> None:
@@ -382,6 +385,7 @@ def two_to_share(archive: Archive) -> None:
 
 @pytest.mark.parametrize("order", ["ab", "ba"])
 @pytest.mark.filterwarnings("ignore::replaypack.errors.ReplaypackWarning")
+@pytest.mark.once
 def test_a_purge_at_any_moment_leaves_nothing(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whichever comes first, and between whatever two operations of the compaction."""
     monkeypatch.setattr("os.cpu_count", lambda: 1)
@@ -519,6 +523,7 @@ def test_a_damaged_recording_leaves_no_bytes_in_frames_of_others(tmp_path: Path)
 
 @pytest.mark.parametrize(("order", "again"), [("ab", True), ("ba", True), ("ab", False)])
 @pytest.mark.filterwarnings("ignore::replaypack.errors.ReplaypackWarning")
+@pytest.mark.once
 def test_a_compaction_that_dies_anywhere_hides_nothing_from_a_purge(
     order: str, again: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -531,7 +536,7 @@ def test_a_compaction_that_dies_anywhere_hides_nothing_from_a_purge(
         for info in source.list():
             storage.put(info.key, source.get(info.key))
         archive = Archive("", storage=storage)
-        dying = Between(storage, point)
+        dying = Between(storage, point, changes=True)
         with suppress(StorageError):
             compact(Archive("", storage=dying), list(order), level=3)
         if again:
@@ -559,6 +564,7 @@ def packed(archive: Archive) -> bytes:
 
 
 @pytest.mark.parametrize("turns", [2, 60])
+@pytest.mark.once
 def test_a_copy_of_one_has_nothing_of_the_others(tmp_path: Path, turns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("replaypack._write.shared.LITERAL_FRAME", 90_000)
     archive = Archive(tmp_path / "archive")
@@ -671,6 +677,7 @@ class Failing(MemoryStorage):
 
 @pytest.mark.filterwarnings("ignore::replaypack.errors.ReplaypackWarning")
 @pytest.mark.parametrize("behind", [False, True])
+@pytest.mark.once
 def test_a_fault_at_each_operation_loses_nothing_and_a_rerun_completes(behind: bool) -> None:
     source = Failing()
     for number in range(3):
@@ -684,7 +691,7 @@ def test_a_fault_at_each_operation_loses_nothing_and_a_rerun_completes(behind: b
         storage.left, storage.behind = point, behind
         failed = False
         try:
-            compact(archive)
+            compact(archive, level=3)
         except StorageError:
             failed = True
         reached = storage.left <= 0
@@ -692,10 +699,10 @@ def test_a_fault_at_each_operation_loses_nothing_and_a_rerun_completes(behind: b
         assert [facts(archive.open(str(number), fresh=True)) for number in range(3)] == known
         assert {fault.code for fault in archive.verify()} <= {"latest.stale"}
         if failed:
-            done = compact(archive)
+            done = compact(archive, level=3)
             assert {item.outcome for item in done.recordings} <= {"compacted", "compact"}
             assert [facts(archive.open(str(number), fresh=True)) for number in range(3)] == known
-            assert {item.outcome for item in compact(archive).recordings} == {"compact"}
+            assert {item.outcome for item in compact(archive, level=3).recordings} == {"compact"}
         if not reached:
             break
     assert point > 20

@@ -231,6 +231,7 @@ def shared_history(secret: str, large: bytes) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("base_has_it", [True, False])
 @pytest.mark.parametrize("policy", ["whole", "responses-only"])
 @pytest.mark.parametrize("flush", [False, True])
+@pytest.mark.once
 def test_nothing_of_another_recording_arrives(base_has_it: bool, policy: str, flush: bool) -> None:
     large = random.Random(1).randbytes((4 << 20) + 5000)
     theirs = shared_history(CANARY, large[: len(large) // 2] + CANARY.encode() * 9 + large[len(large) // 2 :])
@@ -696,6 +697,7 @@ class Failing(MemoryStorage):
 
 @pytest.mark.filterwarnings("ignore:.*latest.json could not be written")
 @pytest.mark.parametrize("mode", ["before", "after", "source"])
+@pytest.mark.once
 def test_every_operation_fails(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the destination, also where its reply is lost, or of the source."""
     monkeypatch.setattr("replaypack.audit._copy_run._SMALL", 0)
@@ -1082,6 +1084,7 @@ def source_moves_nothing(archive: Archive, target: Archive, names: str) -> bool:
     "order", [["ours", "theirs"], ["theirs", "ours"], ["theirs", "broken", "ours"], ["broken", "ours", "theirs"]]
 )
 @pytest.mark.parametrize("size", [1, 12])
+@pytest.mark.once
 def test_nothing_of_another_recording_arrives_after_compaction(order: list[str], size: int) -> None:
     archive = memory()
     large = random.Random(1).randbytes(100_000 * size)

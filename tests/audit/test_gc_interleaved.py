@@ -23,6 +23,8 @@ from replaypack.storage import Storage
 from tests.support.between import Between
 from tests.support.clock import DAY, ClockStorage
 
+pytestmark = pytest.mark.once
+
 WEEK = timedelta(days=7)
 LARGE = b"large media of two recordings" * 200
 SHORT = "what two small recordings have in common " * 50
@@ -340,7 +342,7 @@ def test_work_that_dies_anywhere_is_finished_after_gc(name: str, tmp_path: Path)
     prepared = Prepared(work, tmp_path)
     for number in steps():
         store, ledger = prepared.copy()
-        dying = Between(store, number)
+        dying = Between(store, number, changes=True)
         with contextlib.suppress(ReplaypackError), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             work.run(archive_of(dying), ledger)
@@ -364,7 +366,7 @@ def test_a_gc_that_dies_anywhere_is_finished_by_the_next(name: str, tmp_path: Pa
     for number in steps():
         store, ledger = prepared.copy()
         work.run(archive_of(store), ledger)
-        dying = Between(store, number)
+        dying = Between(store, number, changes=True)
         with contextlib.suppress(StorageUnavailableError):
             gc(archive_of(dying), apply=True, grace=WEEK, keep_last=1)
         ledger.check(store)

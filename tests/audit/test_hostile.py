@@ -25,6 +25,8 @@ from replaypack.storage import MemoryStorage
 from tests.archive.test_hostile import MIB, Forge, peak
 from tests.support.operations import BYSTANDER, bystander, clone, is_whole, operate
 
+pytestmark = pytest.mark.once
+
 
 def newest(store: MemoryStorage, name: str = "x") -> Manifest:
     return parse_manifest(store.get(latest_key(name)))

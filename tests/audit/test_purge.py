@@ -909,6 +909,7 @@ class Dying(MemoryStorage):
 
 
 @pytest.mark.parametrize(("after", "failure"), [(False, Stop), (True, StorageUnavailableError)])
+@pytest.mark.once
 def test_interrupted_anywhere(archive: Archive, after: bool, failure: type[BaseException]) -> None:
     canary = "canary-in-a-turn-8517 "
     media = CANARIES[-1].encode() + bytes(range(256)) * (17 << 10)

@@ -300,6 +300,7 @@ def hit(path: Path, start: int, stop: int, root: Path) -> tuple[str, int, int]:
 
 @pytest.mark.parametrize("manifests", [True, False])
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.once
 def test_a_pack_that_is_gone(
     sample: tuple[Path, Everything], copied: Path, tmp_path: Path, seed: int, manifests: bool
 ) -> None:
@@ -315,6 +316,7 @@ def test_a_pack_that_is_gone(
 
 @pytest.mark.parametrize("manifests", [True, False])
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.once
 def test_a_region_of_zeros(
     sample: tuple[Path, Everything], copied: Path, tmp_path: Path, seed: int, manifests: bool
 ) -> None:
@@ -349,6 +351,7 @@ def test_packs_cut_short(sample: tuple[Path, Everything], copied: Path, tmp_path
     check(tmp_path / "target", sample[1], damaged)
 
 
+@pytest.mark.once
 def test_single_bits(small: tuple[Path, Everything], tmp_path: Path) -> None:
     """A flip anywhere: other frames are not touched by it."""
     rng = random.Random(7)
@@ -594,6 +597,7 @@ def test_nothing_is_found_where_nothing_is(tmp_path: Path) -> None:
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
+@pytest.mark.once
 def test_any_damage(small_path: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     base = tmp_path_factory.mktemp("any")
     source = Path(shutil.copytree(small_path, base / "source"))

@@ -108,6 +108,7 @@ def test_an_insertion_and_kinds(tmp_path: Path, archive: Archive) -> None:
     assert diff(archive.open("a"), other.open("r"), ignore="kind:tool").counts["added"] == 1
 
 
+@pytest.mark.once
 def test_appends_rekeying_and_small_recordings(tmp_path: Path, archive: Archive) -> None:
     other = Archive(tmp_path / "b")
     assert record(other, "small", count=100).manifest.storage.summary is None
@@ -192,6 +193,7 @@ def test_recovered_recordings_have_one(tmp_path: Path, archive: Archive, monkeyp
     assert found.read < COUNT
 
 
+@pytest.mark.once
 def test_copies_and_compaction_keep_it(tmp_path: Path) -> None:
     from replaypack.audit import compact
 
@@ -210,6 +212,7 @@ def test_copies_and_compaction_keep_it(tmp_path: Path) -> None:
         assert list(verify_recording(recording)) == []
 
 
+@pytest.mark.once
 def test_a_purge_leaves_none(tmp_path: Path) -> None:
     from replaypack.audit import purge
 

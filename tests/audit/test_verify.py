@@ -89,6 +89,7 @@ def test_an_opened_recording_is_verified_with_progress(sound_archive: Path) -> N
 # Packs
 
 
+@pytest.mark.once
 def test_every_flipped_byte_of_a_pack_is_noticed(archive_path: Path) -> None:
     for pack in packs(archive_path):
         size = pack.stat().st_size

@@ -16,9 +16,9 @@ from replaypack.errors import RecordingExistsError, RecordingNotFoundError, Stor
 from replaypack.storage import ZipWriter
 from tests.storage.conftest import Bucket, proxied, s3_bucket
 from tests.support.proxy import Proxy
-from tests.support.servers import Server, moto_server, static_server
+from tests.support.servers import Server
 
-__all__ = ["moto_server", "proxied", "s3_bucket", "static_server"]
+__all__ = ["proxied", "s3_bucket"]
 
 CANARY = "canary-of-another-recording"
 

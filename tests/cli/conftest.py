@@ -9,8 +9,11 @@ import os
 import subprocess
 import sys
 import warnings
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import pytest
 
@@ -46,21 +49,26 @@ def environment(extra: dict[str, str] | None = None) -> dict[str, str]:
     return env
 
 
-def run(*arguments: str, env: dict[str, str] | None = None) -> Result:
-    """Run the command line in this process, with its streams as in a pipe."""
-    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="\n") for _ in range(2))
+def _run(arguments: Sequence[str], streams: Sequence[IO[str]], env: dict[str, str]) -> int:
+    """Run the command line in this process, with these streams for its input, output and errors."""
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("REPLAYPACK_")]:
             patch.delenv(name)
-        for name, value in (env or {}).items():
+        for name, value in env.items():
             patch.setenv(name, value)
-        patch.setattr("sys.stdin", io.StringIO(""))
-        patch.setattr("sys.stdout", out)
-        patch.setattr("sys.stderr", err)
+        for name, stream in zip(("stdin", "stdout", "stderr"), streams, strict=True):
+            patch.setattr(sys, name, stream)
         patch.setattr("warnings.showwarning", warnings.showwarning)
         code = main(arguments)
-        out.flush()
-        err.flush()
+        for stream in streams[1:]:
+            stream.flush()
+    return code
+
+
+def run(*arguments: str, env: dict[str, str] | None = None) -> Result:
+    """Run the command line in this process, with its streams as in a pipe."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="\n") for _ in range(2))
+    code = _run(arguments, [io.StringIO(""), out, err], env or {})
     texts = [stream.buffer.getvalue().decode() for stream in (out, err)]  # type: ignore[attr-defined]
     assert "Traceback" not in texts[1] or (env or {}).get("REPLAYPACK_DEBUG")
     return Result(code, *texts)
@@ -80,39 +88,51 @@ def run_process(*arguments: str, env: dict[str, str] | None = None) -> Result:
     return Result(done.returncode, done.stdout, done.stderr)
 
 
-def run_on_terminal(*arguments: str, typed: str = "", prompt: str = "", columns: int = 200) -> Result:
+def run_on_terminal(
+    *arguments: str, typed: str = "", prompt: str = "", columns: int = 200, process: bool = False
+) -> Result:
     """Run it with a terminal for input and output; what both streams wrote is in ``out``.
 
     ``typed`` is typed at once, or when ``prompt`` was shown: a password typed before it is asked for is thrown away.
+    With ``process`` it runs in a process of its own, as for a user.
     """
     pty = pytest.importorskip("pty")
-    main, side = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "replaypack", *arguments],
-        env=environment({"COLUMNS": str(columns)}),
-        stdin=side,
-        stdout=side,
-        stderr=side,
-    )
-    os.close(side)
+    screen, side = pty.openpty()
+    env = {"TERM": "xterm", "COLUMNS": str(columns), "LINES": "50"}
+    with ThreadPoolExecutor(1) as pool:
+        seen = pool.submit(_at_the_screen, screen, typed, prompt)
+        if process:
+            command = [sys.executable, "-m", "replaypack", *arguments]
+            started = subprocess.Popen(command, env=environment(env), stdin=side, stdout=side, stderr=side)
+            os.close(side)
+            code = started.wait(60)
+        else:
+            with ExitStack() as stack:
+                streams = [stack.enter_context(open(os.dup(side), mode, encoding="utf-8")) for mode in "rww"]
+                os.close(side)
+                code = _run(arguments, streams, env)
+        text = seen.result().decode("utf-8")
+    os.close(screen)
+    assert "Traceback" not in text
+    return Result(code, text, "")
+
+
+def _at_the_screen(screen: int, typed: str, prompt: str) -> bytes:
+    """Type, and read until nobody writes any more."""
     data = b""
     while True:
         if typed and prompt.encode() in data:
-            os.write(main, typed.encode())
+            os.write(screen, typed.encode())
             typed = ""
         try:
-            piece = os.read(main, 65536)
+            piece = os.read(screen, 65536)
         except OSError as error:
             if error.errno != errno.EIO:
                 raise
-            break
+            return data
         if not piece:
-            break
+            return data
         data += piece
-    os.close(main)
-    text = data.decode("utf-8")
-    assert "Traceback" not in text
-    return Result(process.wait(60), text, "")
 
 
 @pytest.fixture(autouse=True)

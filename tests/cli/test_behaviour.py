@@ -53,7 +53,7 @@ from .conftest import CANARY, environment, is_safe, run, run_on_terminal, run_pr
     ],
 )
 def test_a_mistake_gets_one_sentence(archive: str, arguments: list[str], code: int, says: str) -> None:
-    result = run_process(*(part.format(archive=archive) for part in arguments))
+    result = run(*(part.format(archive=archive) for part in arguments))
     assert result.code == code
     assert result.out == ""
     [line] = result.err.splitlines()
@@ -63,6 +63,13 @@ def test_a_mistake_gets_one_sentence(archive: str, arguments: list[str], code: i
     document = run(*(part.format(archive=archive) for part in arguments), "--json").json
     assert document["error"]["code"]
     assert document["error"]["message"] in line.replace("\\\\", "\\")
+
+
+def test_all_is_the_same_in_a_process_of_its_own(archive: str) -> None:
+    for arguments in (["show", f"{archive}#team/mixt"], ["ls"], ["verify", f"{archive}#nothing"]):
+        assert run_process(*arguments) == run(*arguments)
+    arguments = ["show", f"{archive}#team/mixed"]
+    assert run_on_terminal(*arguments, process=True) == run_on_terminal(*arguments)
 
 
 def test_debug_shows_the_traceback(archive: str) -> None:

@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.servers import Server, static_server
+from tests.support.servers import Server
 
 from .conftest import run
-
-__all__ = ["static_server"]
 
 
 def test_ls_over_http_shows_what_the_catalog_says(archive: str, static_server: Server) -> None:

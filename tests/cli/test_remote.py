@@ -13,11 +13,9 @@ import pytest
 
 import replaypack
 from replaypack.storage import MemoryStorage
-from tests.support.servers import Server, moto_server, static_server
+from tests.support.servers import Server
 
 from .conftest import environment, run
-
-__all__ = ["moto_server", "static_server"]
 
 
 class Watched(MemoryStorage):

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-#: Scenario, store and kind of fault, and how many points there were.
-TRIED: dict[tuple[str, str, str], int] = {}
+#: A property of a test's report, so that it is there whichever process the test ran in.
+POINTS = "fault points"
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    if not TRIED:
+    tried: dict[tuple[str, str, str], int] = {}
+    for report in terminalreporter.stats.get("passed", ()):
+        tried.update((tuple(case), count) for name, (case, count) in report.user_properties if name == POINTS)
+    if not tried:
         return
     terminalreporter.section("fault points tried")
-    for name in dict.fromkeys(name for name, _, _ in TRIED):
-        of = {(storage, kind): count for (scenario, storage, kind), count in TRIED.items() if scenario == name}
+    for name in dict.fromkeys(name for name, _, _ in tried):
+        of = {(storage, kind): count for (scenario, storage, kind), count in tried.items() if scenario == name}
         detail = ", ".join(f"{storage} {kind} {count}" for (storage, kind), count in of.items())
         terminalreporter.write_line(f"{name}: {sum(of.values())} ({detail})")
-    terminalreporter.write_line(f"all: {sum(TRIED.values())}, 0 losses among those that passed")
+    terminalreporter.write_line(f"all: {sum(tried.values())}, 0 losses among those that passed")

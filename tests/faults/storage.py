@@ -13,10 +13,13 @@ from replaypack.storage import KeyRange, ObjectInfo, Storage
 
 __all__ = ["DEAD", "KINDS", "FaultyStorage", "Kind", "Plan"]
 
-Kind = Literal["fail", "down", "cut", "lost", "die"]
+Kind = Literal["fail", "down", "cut", "lost", "die", "end"]
 #: ``fail``: nothing happens and an error is raised. ``down``: so it is from there on. ``cut``: a part is done, and an
 #: error raised. ``lost``: all is done, and the reply lost. ``die``: it is the last thing before the process dies.
-KINDS: tuple[Kind, ...] = ("fail", "down", "cut", "lost", "die")
+#: ``end``: so with operations that change something alone; wherever between two of them a process dies, what it leaves
+#: in the store is the same.
+KINDS: tuple[Kind, ...] = ("fail", "down", "cut", "lost", "die", "end")
+CHANGES = {"put", "put_new", "delete"}
 #: How a process says that it died of its fault.
 DEAD = 77
 _T = TypeVar("_T")
@@ -36,6 +39,8 @@ class Plan:
 
     def next(self, operation: str, key: str) -> Kind | None:
         """The fault of this operation; None for none."""
+        if self.kind == "end" and operation not in CHANGES:
+            return None
         with self._lock:
             number = self.count
             self.count += 1
@@ -66,10 +71,10 @@ class FaultyStorage(Storage):
         kind = self.plan.next(operation, key)
         if kind is None:
             return action()
-        if kind in ("die", "lost"):
+        if kind in ("die", "end", "lost"):
             with suppress(StorageError):
                 action()
-        if kind == "die":
+        if kind in ("die", "end"):
             os._exit(DEAD)
         if kind == "cut" and part is not None:
             part()

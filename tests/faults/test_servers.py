@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ from replaypack import Archive
 from replaypack.storage import Storage, open_storage
 from tests.support.servers import Weed
 
-from .conftest import TRIED
+from .conftest import POINTS
 from .harness import Point, state
 from .scenarios import Append, Collect, Compact, Record, Scenario
 from .storage import FaultyStorage, Plan
@@ -61,7 +61,9 @@ class ServerPoint(Point):
 
 
 @pytest.mark.parametrize("scenario", [Record(), Append(), Compact(), Collect()], ids=lambda scenario: scenario.name)
-def test_a_server_that_is_killed(weed: Weed, scenario: Scenario, tmp_path: Path) -> None:
+def test_a_server_that_is_killed(
+    weed: Weed, scenario: Scenario, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     number = tried = 0
     while True:
         directory = tmp_path / str(number)
@@ -76,5 +78,5 @@ def test_a_server_that_is_killed(weed: Weed, scenario: Scenario, tmp_path: Path)
             point.check()
         number += EVERY
         tried += 1
-    TRIED[scenario.name, "seaweed", "killed"] = tried
+    record_property(POINTS, ((scenario.name, "seaweed", "killed"), tried))
     assert tried

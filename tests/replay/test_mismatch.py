@@ -13,9 +13,9 @@ from replaypack import Archive, Recording
 from replaypack.canonical import key_digest
 from replaypack.errors import CanonicalizationError, UsageError
 from replaypack.replay.mismatch import Explanation, explain
-from tests.storage.conftest import Bucket, moto_server, s3_bucket
+from tests.storage.conftest import Bucket, s3_bucket
 
-__all__ = ["moto_server", "s3_bucket"]
+__all__ = ["s3_bucket"]
 
 #: Latency (seconds) while rounds are counted: requests that were sent together must overlap on a busy machine too.
 SLOW = 0.3

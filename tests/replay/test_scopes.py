@@ -54,6 +54,7 @@ async def _all(session: ReplaySession, seed: int, *, live: bool) -> list[list[An
         return [await tasks[n] for n in range(TASKS)]
 
 
+@pytest.mark.once
 def test_scope_keeps_tasks_apart(archive: Archive) -> None:
     expected = [[[number, call] for call in range(CALLS)] for number in range(TASKS)]
     assert asyncio.run(_all(archive.session("run", "record"), 0, live=True)) == expected

@@ -13,16 +13,7 @@ import pytest
 
 from replaypack.storage import Storage, open_storage
 from tests.support.proxy import Proxy
-from tests.support.servers import (
-    Server,
-    gcs_server,
-    moto_server,
-    seaweed_server,
-    static_server,
-    static_server_without_ranges,
-)
-
-__all__ = ["gcs_server", "moto_server", "seaweed_server", "static_server", "static_server_without_ranges"]
+from tests.support.servers import Server
 
 _numbers = itertools.count()
 

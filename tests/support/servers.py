@@ -1,4 +1,4 @@
-"""Real servers over real sockets, as session fixtures: import the ones a test module needs.
+"""Real servers over real sockets, as session fixtures, which `tests/conftest.py` has for all tests.
 
 ``moto_server`` (S3), ``gcs_server`` (Google Cloud Storage), ``seaweed_server`` (S3; heavy), ``static_server`` and
 ``static_server_without_ranges`` (plain http). Each yields a `Server`.
@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shutil
@@ -18,6 +19,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -46,10 +48,15 @@ class Server:
 
 
 def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
+    """A port that is free, and that no other process of the same test run finds free at the same moment."""
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
+    while True:
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            port: int = listener.getsockname()[1]
+            if port // 2 % workers == worker:  # Linux gives such sockets ports of one parity first
+                return port
 
 
 def _run_server(
@@ -89,8 +96,23 @@ def moto_server() -> Iterator[Server]:
     process = _run_server(
         [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], url, env=environment
     )
-    yield Server(url)
+    with _descriptions_kept():
+        yield Server(url)
     _stop(process)
+
+
+@contextmanager
+def _descriptions_kept() -> Iterator[None]:
+    """Of the services that botocore knows: each new client would parse them again, most of what it costs."""
+    try:
+        from botocore.loaders import JSONFileLoader
+    except ImportError:
+        yield
+        return
+    load = functools.cache(JSONFileLoader().load_file)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(JSONFileLoader, "load_file", lambda self, path: load(path))
+        yield
 
 
 @pytest.fixture(scope="session")

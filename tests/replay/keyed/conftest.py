@@ -1,7 +1,7 @@
-"""The servers of the storage tests."""
+"""The buckets of the storage tests."""
 
 from __future__ import annotations
 
-from tests.storage.conftest import moto_server, s3_bucket
+from tests.storage.conftest import s3_bucket
 
-__all__ = ["moto_server", "s3_bucket"]
+__all__ = ["s3_bucket"]
