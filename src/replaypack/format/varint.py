@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from replaypack.errors import FormatError
 
-__all__ = ["append_uvarint", "read_uvarint", "read_uvarints", "uvarint"]
+__all__ = ["append_uvarint", "read_columns", "read_uvarint", "read_uvarints", "uvarint"]
 
 _ONE = [bytes((i,)) for i in range(128)]
 _MAX = (1 << 64) - 1
+#: Bytes that end an integer, and the lower seven bits of any.
+_LAST = bytes(range(128))
+_LOW = _LAST * 2
 
 
 def uvarint(value: int) -> bytes:
@@ -75,3 +80,26 @@ def read_uvarints(data: bytes | memoryview, pos: int, count: int) -> tuple[list[
         value, pos = read_uvarint(data, pos)
         values.append(value)
     return values, pos
+
+
+def read_columns(columns: Sequence[bytes]) -> list[list[int]] | None:
+    """Decode integers of many rows at once, whose first, second, … bytes are the ``columns``, none of them empty.
+
+    Returns the first integer of every row, then the second of every row, …; None where those of one place are not of
+    one length in all rows, or `read_uvarint` might refuse one.
+    """
+    found = []
+    begin = 0
+    for at, column in enumerate(columns):
+        if column.isascii():
+            if at > begin and (0 in column or at - begin > 8):
+                return None
+            values = list(column)
+            for earlier in reversed(columns[begin:at]):
+                bits = earlier.translate(_LOW)
+                values = [value << 7 | byte for value, byte in zip(values, bits, strict=True)]
+            found.append(values)
+            begin = at + 1
+        elif len(column.translate(None, _LAST)) != len(column):
+            return None
+    return found if begin == len(columns) else None
