@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain, compress
 from operator import itemgetter, not_
 
@@ -39,15 +39,14 @@ _REDACTED = FLAGS["redacted"]
 _OTHER = "its bytes do not match the digest in its row"
 
 
-def _sound_responses(rows: Sequence[Row], inlines: Iterable[bytes]) -> bool:
+def _sound_responses(rows: Sequence[Row], inlines: Sequence[bytes]) -> bool:
     """Whether the responses behind rows are in the encodings that those name. Raises `FormatError` where not."""
-    structured = []
-    for row, inline in zip(rows, inlines, strict=True):
-        if row.response_encoding == ENCODING_STRUCTURED:
-            structured.append(inline)
-        else:
-            decode_payload(row.response_encoding, inline)
-    return decode_together(structured) is not None
+    others = [at for at, row in enumerate(rows) if row.response_encoding != ENCODING_STRUCTURED]
+    for at in others:
+        decode_payload(rows[at].response_encoding, inlines[at])
+    if others:
+        inlines = [inlines[at] for at, row in enumerate(rows) if row.response_encoding == ENCODING_STRUCTURED]
+    return decode_together(inlines) is not None
 
 
 class Spans:
