@@ -275,7 +275,8 @@ class RecordFrame:
     def lone_ranges(self) -> tuple[list[int], list[int]] | None:
         """Offset and length of what each record takes, where that is one plain range in one recipe of every record.
 
-        None for other frames, and for any in which a recipe may be broken.
+        None for other frames, for any in which a recipe may be broken, and where lengths and offsets of different size
+        (in bytes) make recipes of one size.
         """
         offsets: list[int] = []
         lengths: list[int] = []
