@@ -138,15 +138,17 @@ def run(*, quick: bool = False) -> list[Row]:
         note(f"verify: {name}")
         with scratch() as directory:
             with Archive(directory) as archive, record(archive, "r", calls) as recording:
+                count = len(recording)
                 raw = sum(entry.raw for entry, _ in recording.index.frames()) + recording.manifest.storage.literals
                 logical = sum(len(data) for _, _, data, _ in _payloads(directory))
             for level, peer, size in (("frames", "tools", raw), ("full", "payloads", logical)):
                 times = 1 if quick else max(1, _ROUND_BYTES // size)
                 theirs, ours = _best(directory, (peer, level), times)
                 rate = [times * size / side.cpu / 1e6 for side in (ours, theirs)]
+                each = [side.cpu / times / count * 1e6 for side in (ours, theirs)]
                 reached[level].append(
                     f"{name}: {theirs.cpu / ours.cpu:.2f} × (wall {theirs.wall / ours.wall:.2f} ×; "
-                    f"{rate[0]:.0f} of {rate[1]:.0f} MB/s)"
+                    f"{rate[0]:.0f} of {rate[1]:.0f} MB/s; CPU {each[0]:.1f} to {each[1]:.1f} µs a record)"
                 )
     return [
         Row(

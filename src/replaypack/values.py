@@ -226,7 +226,8 @@ def decode_together(encodings: Sequence[bytes]) -> list[Any] | None:
 def _decode_all(decode: Callable[[bytes], Any], encodings: Sequence[bytes]) -> list[Any] | None:
     try:
         values = list(map(decode, encodings))
-        return values if list(map(_encode_c, values)) == encodings else None
+        # Each of them ends where it says itself: where the whole is the same, so is every part.
+        return values if _encode_c(values) == b"".join((_array_header(len(values)), *encodings)) else None
     except Exception:  # whatever it is, it is found again where it belongs
         return None
 

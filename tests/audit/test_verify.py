@@ -284,13 +284,14 @@ def test_a_level_that_does_not_exist(sound_archive: Path) -> None:
 
 
 class Counting(LocalStorage):
-    """Notes the largest read."""
+    """Notes the largest read, and how much was read of packs."""
 
-    largest = 0
+    largest = total = 0
 
     def get_ranges(self, ranges: Any) -> list[bytes]:
         wanted: list[KeyRange] = list(ranges)
         self.largest = max(self.largest, *(length for _, _, length in wanted), 0)
+        self.total += sum(length for _, _, length in wanted)
         return super().get_ranges(wanted)
 
 
@@ -303,6 +304,18 @@ def test_packs_are_read_in_pieces(tmp_path: Path) -> None:
     storage = Counting(tmp_path)
     assert list(replaypack.Archive(tmp_path, storage=storage).verify()) == []
     assert storage.largest <= 8 << 20
+
+
+def test_what_was_read_to_check_the_packs_is_not_read_again(tmp_path: Path) -> None:
+    with Archive(tmp_path).recorder(NAME) as recorder:
+        for n in range(2000):
+            recorder.append(kind="tool", identity={"n": n}, response=random.Random(n).randbytes(100).hex())
+    read = []
+    for level in ("frames", "full"):
+        storage = Counting(tmp_path)
+        assert list(Archive(tmp_path, storage=storage).verify(level=level)) == []
+        read.append(storage.total)
+    assert read[0] == read[1]
 
 
 def test_where_there_is_no_archive_nothing_is_called_sound(tmp_path: Path) -> None:

@@ -283,3 +283,21 @@ def test_compressor_has_the_limit_too() -> None:
 
     with pytest.raises(ValueError, match="at most"):
         Compressor(3)(Long())
+
+
+@given(st.lists(st.tuples(st.integers(0, 1 << 47), st.integers(32, 4095)), min_size=1, max_size=20), st.data())
+def test_frames_of_one_plain_range_a_record(places: list[tuple[int, int]], data: st.DataObject) -> None:
+    recipes = [encode_ops([Range(offset, length, 0)]) for offset, length in places]
+    frame = RecordFrame(b"".join(encode_frame([Entry(b"row", recipe, b"") for recipe in recipes])))
+    assert frame.lone_ranges() == tuple(map(list, zip(*places, strict=True)))
+    at = data.draw(st.integers(0, len(places) - 1))
+    recipes[at] = data.draw(
+        st.sampled_from([b"", recipes[at] * 2, encode_ops([Range(1, 1, 0)] * 2), encode_ops([Range(3, 3, 1)])])
+        | mutated(recipes[at])
+    )
+    frame = RecordFrame(b"".join(encode_frame([Entry(b"row", recipe, b"") for recipe in recipes])))
+    lone = frame.lone_ranges()
+    if lone is not None:
+        assert [[[Range(*place, 0)]] for place in zip(*lone, strict=True)] == list(
+            map(frame.recipes, range(frame.count))
+        )

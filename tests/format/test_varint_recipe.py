@@ -22,7 +22,7 @@ from replaypack.format.recipe import (
     parse_ops,
     resolve,
 )
-from replaypack.format.varint import append_uvarint, read_uvarint, read_uvarints, uvarint
+from replaypack.format.varint import append_uvarint, read_columns, read_uvarint, read_uvarints, uvarint
 
 from .strategies import mutated, ranges
 
@@ -46,6 +46,30 @@ def test_uvarints_round_trip(values: list[int]) -> None:
     for value in values:
         append_uvarint(out, value)
     assert out == data
+
+
+def columns_of(rows: list[bytes]) -> list[bytes]:
+    return list(map(bytes, zip(*rows, strict=True)))
+
+
+@given(st.data(), st.lists(st.integers(1, 9), min_size=1, max_size=4), st.integers(1, 5))
+def test_integers_of_many_rows_are_read_in_columns(data: st.DataObject, sizes: list[int], count: int) -> None:
+    places = [
+        data.draw(st.lists(st.integers(1 << 7 * (size - 1) if size > 1 else 0, (1 << 7 * size) - 1), min_size=count,
+                           max_size=count))
+        for size in sizes
+    ]  # fmt: skip
+    found = read_columns(columns_of([b"".join(map(uvarint, row)) for row in zip(*places, strict=True)]))
+    assert found is None if max(sizes) > 8 else list(map(list, found or ())) == places
+
+
+@given(st.integers(1, 10).flatmap(lambda size: st.lists(st.binary(min_size=size, max_size=size), min_size=1)))
+def test_columns_of_anything(rows: list[bytes]) -> None:
+    found = read_columns(columns_of(rows))
+    if found is not None:
+        assert [read_uvarints(row, 0, len(found)) for row in rows] == [
+            (list(values), len(rows[0])) for values in zip(*found, strict=True)
+        ]
 
 
 @given(st.binary(max_size=12))

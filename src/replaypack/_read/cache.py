@@ -44,6 +44,15 @@ class Cache:
             self.size += size
         self.trim()
 
+    def take(self, key: Hashable) -> Any:
+        """Return the value of ``key`` and forget it; None where there is none."""
+        with self._lock:
+            found = self._items.pop(key, None)
+            if found is None:
+                return None
+            self.size -= found[1]
+        return found[0]
+
     def trim(self) -> None:
         """Forget what is over the limit, the oldest first."""
         with self._lock:

@@ -80,6 +80,11 @@ def _raw_key(frame: Frame) -> tuple[str, str, bytes]:
     return ("literals", *_frame_key(frame))
 
 
+def _held_key(frame: Frame) -> tuple[PackRef, bytes]:
+    """The same of the raw bytes of any frame, held to be read once."""
+    return (frame.pack, _PLACE.pack(frame.at.offset, frame.at.length, frame.digest))
+
+
 def successor(prefix: bytes) -> bytes | None:
     """The smallest byte string above every one that begins with ``prefix``; None where there is none."""
     stripped = prefix.rstrip(b"\xff")
@@ -227,6 +232,24 @@ class Index:
             time=time,
         )
 
+    def hold(self, frame: Frame, raw: bytes) -> None:
+        """Keep the raw bytes of a frame, checked against its digest, to be read once; where there is room for them."""
+        if self.cache.size + len(raw) <= self.cache.limit // 2:
+            self.cache.put(_held_key(frame), raw, len(raw))
+
+    def _read(self, frames: Sequence[Frame]) -> list[bytes]:
+        """As the reader does; what is held need not be read."""
+        held: dict[Frame, bytes] = {}
+        for frame in frames:
+            raw = self.cache.take(_held_key(frame)) if frame.digest is not None else None
+            if raw is not None and len(raw) <= frame.most and frame.raw in (None, len(raw)):
+                held[frame] = raw
+        if not held:
+            return self.reader.read(frames)
+        missing = [frame for frame in frames if frame not in held]
+        read = iter(self.reader.read(missing) if missing else ())
+        return [held[frame] if frame in held else next(read) for frame in frames]
+
     # Pages
 
     def key_pages(self, wanted: Sequence[tuple[SegmentIndex, int]]) -> list[KeyPage]:
@@ -248,7 +271,7 @@ class Index:
             if rows is None:
                 missing.append(len(result) - 1)
                 frames.append(frame)
-        for index, frame, raw in zip(missing, frames, self.reader.read(frames) if frames else (), strict=True):
+        for index, frame, raw in zip(missing, frames, self._read(frames) if frames else (), strict=True):
             segment, shape, number = wanted[index]
             root = segment.root(shape)
             count, digest = root.page_count(number), root.digests[number]
@@ -433,7 +456,7 @@ class Index:
         if not missing:
             return found  # type: ignore[return-value]
         if most is None:
-            for index, raw in zip(missing, self.reader.read([frames[i] for i in missing]), strict=True):
+            for index, raw in zip(missing, self._read([frames[i] for i in missing]), strict=True):
                 found[index] = self._keep(frames[index], raw)
             return found  # type: ignore[return-value]
         stored = dict(zip(missing, self.reader.fetch([frames[i] for i in missing]), strict=True))
@@ -567,7 +590,7 @@ class Index:
             else:
                 found[index] = cached
         if missing:
-            for (frame, indexes), raw in zip(missing.items(), self.reader.read(list(missing)), strict=True):
+            for (frame, indexes), raw in zip(missing.items(), self._read(list(missing)), strict=True):
                 if any(entries[index][0].first >= INLINE_SPACE for index in indexes):
                     self._keep(frame, raw)
                 else:

@@ -11,13 +11,12 @@ from replaypack.format.table import (
     FrameEntry,
     FrameRef,
     pack_blob,
-    pack_key,
+    pack_keys,
     unpack_blob,
     unpack_key,
 )
 
 from ._faults import Fault, fault
-from ._tables import frame_tail
 
 __all__ = ["blob_entries", "blob_faults", "is_response", "key_entries", "key_faults"]
 
@@ -26,10 +25,11 @@ _RESPONSE = 2
 
 
 def key_entries(frame: FrameEntry, rows: Sequence[Row]) -> list[bytes]:
-    """The entries that rows of a frame have in ``keys``, with the frame behind each (`frame_tail`)."""
-    tail = frame_tail(FrameRef(frame.first, frame.frame, frame.digest))
-    scopes = {scope: discriminator(scope) for scope in {row.scope for row in rows}}
-    return [pack_key(row.key, scopes[row.scope], row.seq) + tail for row in rows]
+    """The entries that rows of a frame have in ``keys``, with the frame behind each."""
+    scopes = [row.scope for row in rows]
+    known = {scope: discriminator(scope) for scope in set(scopes)}
+    ref = FrameRef(frame.first, frame.frame, frame.digest)
+    return pack_keys([row.key for row in rows], map(known.__getitem__, scopes), [row.seq for row in rows], ref)
 
 
 def blob_entries(rows: Sequence[Row]) -> list[bytes]:

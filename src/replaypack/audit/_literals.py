@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections.abc import Iterable, Sequence
 from itertools import islice
+from operator import add
 
 from replaypack._read.index import Index, check_proportion
 from replaypack.errors import FormatError
@@ -64,6 +65,15 @@ class LiteralReader:
                 found.append(memoryview(raw)[offset - first : stop - first])
         self._last, self._other = (first, end, raw), other
         return found
+
+    def slices(self, offsets: Sequence[int], lengths: Sequence[int]) -> list[bytes]:
+        """As `blobs`, where each recipe is one plain range."""
+        for _ in range(2):
+            first, end, raw = self._last
+            if first <= min(offsets) and max(map(add, offsets, lengths)) <= end:
+                return [raw[start - first : start - first + size] for start, size in zip(offsets, lengths, strict=True)]
+            self.parts([Range(offsets[0], lengths[0], 0)])  # the next frame, as a rule
+        return self.blobs([[Range(*place, 0)] for place in zip(offsets, lengths, strict=True)], lengths)
 
     def blobs(self, recipes: Iterable[Sequence[Range]], sizes: Iterable[int]) -> list[bytes]:
         """What each of several recipes makes: so many bytes, which are few. Raises as `parts` does."""

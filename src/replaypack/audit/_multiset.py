@@ -67,7 +67,7 @@ def differences(
 ) -> Iterator[tuple[list[bytes], list[bytes]]]:
     """Yield (entries only on the left, entries only on the right), a group of buckets at a time; nothing if equal."""
     if left.held is not None and right.held is not None:
-        if left.held != right.held and sorted(left.held) != sorted(right.held):
+        if not _equal(left.held, right.held):
             yield _only(Counter(left.held), Counter(right.held))
         return
     left.fold()
@@ -80,6 +80,16 @@ def differences(
         for read in (read_left, read_right):
             sides.append(Counter(entry for entry in read() if left.place(entry)[0] in buckets))
         yield _only(*sides)
+
+
+def _equal(left: list[bytes], right: list[bytes]) -> bool:
+    if len(left) != len(right):
+        return False
+    # So many different entries, none of which is missing among as many: they are the same.
+    different = set(left)
+    if len(different) == len(left):
+        return not different.difference(right)
+    return sorted(left) == sorted(right)
 
 
 def _only(left: Counter[bytes], right: Counter[bytes]) -> tuple[list[bytes], list[bytes]]:

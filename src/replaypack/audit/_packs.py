@@ -11,6 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from blake3 import blake3
 
+from replaypack._read.packs import Frame
 from replaypack.errors import FormatError, ObjectMissingError, ObjectTooShortError
 from replaypack.format.digests import short_digest
 from replaypack.format.frame import MAX_COMPRESSED, decompress
@@ -18,12 +19,15 @@ from replaypack.format.manifest import PackRef
 from replaypack.format.names import pack_key_of
 from replaypack.format.pack import HEADER, TRAILER_SIZE, FrameInfo, FrameKind, Toc, check_header, parse_toc
 from replaypack.format.pack import parse_trailer as _parse_trailer
+from replaypack.format.table import Location
 from replaypack.storage import Storage
 
 from ._faults import Fault, Level, fault
 from ._state import State
 
 __all__ = ["PackChecker"]
+
+_Hold = Callable[[Frame, bytes], None]
 
 _TAIL = 64 << 10
 _CHUNK = 8 << 20
@@ -52,16 +56,24 @@ class PackChecker:
         self.bad_frames: set[tuple[str, int]] = set()
 
     def check_all(
-        self, refs: Sequence[PackRef], *, frames: bool, progress: Callable[[int, int], None]
+        self,
+        refs: Sequence[PackRef],
+        *,
+        frames: bool,
+        progress: Callable[[int, int], None],
+        hold: _Hold | None = None,
     ) -> Iterator[Fault]:
-        """Yield what is wrong with the packs, in their order; as many are checked at a time as there are cores."""
+        """Yield what is wrong with the packs, in their order; as many are checked at a time as there are cores.
+
+        ``hold`` is told the raw bytes of each sound frame, but for large ones, by any thread.
+        """
         wanted = list(dict.fromkeys(refs))
 
         def check(ref: PackRef) -> list[Fault]:
             fresh = frames and self._seen.get(ref.digest, 0) < 2
             with self._lock:
                 known = fresh and self._state.has_pack(ref.digest, ref.size)
-            found = list(self.check(ref, frames=frames and not known))
+            found = list(self.check(ref, frames=frames and not known, hold=hold))
             if known:
                 self._seen[ref.digest] = 2
             elif fresh and not found and ref.digest not in self.lost and ref.digest not in self.untold:
@@ -88,8 +100,11 @@ class PackChecker:
                 pool.shutdown(cancel_futures=True)
         progress(len(wanted), len(wanted))
 
-    def check(self, ref: PackRef, *, frames: bool) -> Iterator[Fault]:
-        """Yield what is wrong with one pack; with ``frames`` it is read from its first byte to its last."""
+    def check(self, ref: PackRef, *, frames: bool, hold: _Hold | None = None) -> Iterator[Fault]:
+        """Yield what is wrong with one pack; with ``frames`` it is read from its first byte to its last.
+
+        ``hold`` as in `check_all`.
+        """
         depth = 2 if frames else 1
         before = self._seen.get(ref.digest, 0)
         self._seen[ref.digest] = max(before, depth)
@@ -101,7 +116,7 @@ class PackChecker:
             if toc is None and ref.digest not in self.untold:
                 toc, _ = self._structure(ref)
             try:
-                yield from self._frames(ref, toc)
+                yield from self._frames(ref, toc, hold)
             except (ObjectMissingError, ObjectTooShortError):
                 self.lost.add(ref.digest)
                 yield fault("pack.missing", pack_key_of(ref.digest), "the pack vanished while it was read")
@@ -169,7 +184,7 @@ class PackChecker:
                 self._tocs.popitem(last=False)
         return toc, faults
 
-    def _frames(self, ref: PackRef, toc: Toc | None) -> Iterator[Fault]:
+    def _frames(self, ref: PackRef, toc: Toc | None, hold: _Hold | None) -> Iterator[Fault]:
         key = pack_key_of(ref.digest)
         hasher = blake3()
         buffer = bytearray()
@@ -186,7 +201,10 @@ class PackChecker:
             ):
                 at = frame.offset - start
                 with self._large if frame.raw > _LARGE else contextlib.nullcontext():
-                    problem = _frame_problem(frame, memoryview(buffer)[at : at + frame.length])
+                    problem, raw = _checked(frame, memoryview(buffer)[at : at + frame.length])
+                    if hold is not None and raw is not None and frame.raw <= _LARGE:
+                        hold(Frame(ref, Location(0, frame.offset, frame.length), frame.raw, frame.digest), raw)
+                    del raw
                 if problem is not None:
                     found += 1
                     self.bad_frames.add((ref.digest, frame.offset))
@@ -206,14 +224,15 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _frame_problem(frame: FrameInfo, data: memoryview) -> str | None:
+def _checked(frame: FrameInfo, data: memoryview) -> tuple[str, None] | tuple[None, bytes]:
+    """What is wrong with a frame, or else its raw bytes."""
     if frame.length > MAX_COMPRESSED:
-        return f"{frame.length} bytes are more than a frame may have"
+        return f"{frame.length} bytes are more than a frame may have", None
     try:
         raw = decompress(data, frame.raw)
     except FormatError as error:
-        return error.detail
-    return None if short_digest(raw) == frame.digest else "its bytes do not match their digest"
+        return error.detail, None
+    return (None, raw) if short_digest(raw) == frame.digest else ("its bytes do not match their digest", None)
 
 
 def _describe(frame: FrameInfo) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import compress
-from operator import itemgetter
+from itertools import chain, compress
+from operator import itemgetter, not_
 
 from blake3 import blake3
 
@@ -37,6 +37,16 @@ _SMALL = 4096
 _length, _flags = itemgetter(1), itemgetter(2)
 _REDACTED = FLAGS["redacted"]
 _OTHER = "its bytes do not match the digest in its row"
+
+
+def _sound_responses(rows: Sequence[Row], inlines: Sequence[bytes]) -> bool:
+    """Whether the responses behind rows are in the encodings that those name. Raises `FormatError` where not."""
+    others = [at for at, row in enumerate(rows) if row.response_encoding != ENCODING_STRUCTURED]
+    for at in others:
+        decode_payload(rows[at].response_encoding, inlines[at])
+    if others:
+        inlines = [inlines[at] for at, row in enumerate(rows) if row.response_encoding == ENCODING_STRUCTURED]
+    return decode_together(inlines) is not None
 
 
 class Spans:
@@ -79,6 +89,8 @@ class PayloadChecker:
         self._index = recording.index
         self._literals = LiteralReader(recording.index, recording.blob_limit)
         self._frame: RecordFrame | None = None
+        self._lone_frame: RecordFrame | None = None
+        self._lone: tuple[list[int], list[int]] | None = None
 
     def unreadable(self) -> Iterator[Fault]:
         """Yield which records have payloads that could not be read, one fault for each cause."""
@@ -95,38 +107,21 @@ class PayloadChecker:
         every = range(len(batch.rows))
         if len(every) == 1 or self._index.withheld:
             return every
-        large: list[int] = []
-        rows: list[Row] = []
-        requests: list[BlobRef] = []
-        recipes: list[list[Range]] = []
-        responses: list[bytes] = []
         limit = min(_SMALL, self._recording.blob_limit)
+        small = [
+            (request := row.request) is not None
+            and request.size <= limit
+            and request.encoding == ENCODING_STRUCTURED
+            and row.identity is None
+            and row.response_encoding != ENCODING_NONE
+            and inline is not None
+            for row, inline in zip(batch.rows, batch.inlines, strict=True)
+        ]
+        rows = list(compress(batch.rows, small))
         try:
-            self._index.recipes(batch.frame, batch.frame.count - 1)
-            for at, (row, inline) in enumerate(zip(batch.rows, batch.inlines, strict=True)):
-                request = row.request
-                if (
-                    request is None
-                    or request.size > limit
-                    or request.encoding != ENCODING_STRUCTURED
-                    or row.identity is not None
-                    or inline is None
-                    or row.response_encoding == ENCODING_NONE
-                ):
-                    large.append(at)
-                    continue
-                found = batch.frame.resolved(batch.number + at)
-                if found is None or len(found) != 1:
-                    return every
-                rows.append(row)
-                requests.append(request)
-                recipes += found
-                if row.response_encoding == ENCODING_STRUCTURED:
-                    responses.append(inline)
-                else:
-                    decode_payload(row.response_encoding, inline)
-            blobs = self._literals.blobs(recipes, [request.size for request in requests])
-            if digests(blobs) != [request.digest for request in requests] or decode_together(responses) is None:
+            blobs = self._requests(batch, small, [row.request for row in rows if row.request is not None])
+            inlines = [inline for inline in compress(batch.inlines, small) if inline is not None]
+            if blobs is None or not _sound_responses(rows, inlines):
                 return every
             plain = decode_plain(blobs)
             identities = plain if plain is not None else decode_together(blobs)
@@ -138,7 +133,28 @@ class PayloadChecker:
             keys = self._match.keys([row.kind for row in rows], identities, plain=plain is not None)
         except (*_GONE, CanonicalizationError):
             return every
-        return large if keys == [row.key for row in rows] else every
+        if keys != [row.key for row in rows]:
+            return every
+        return list(compress(every, map(not_, small)))
+
+    def _requests(self, batch: Batch, wanted: Sequence[bool], refs: Sequence[BlobRef]) -> list[bytes] | None:
+        """The requests of the records ``wanted`` of a batch; None unless they are all as ``refs`` say."""
+        frame, first, end = batch.frame, batch.number, batch.number + len(batch.rows)
+        if frame is not self._lone_frame:
+            self._lone_frame, self._lone = frame, frame.lone_ranges()
+        sizes = [ref.size for ref in refs]
+        if self._lone is None:
+            self._index.recipes(frame, frame.count - 1)
+            recipes = list(compress(map(frame.recipes, range(first, end)), wanted))
+            if any(len(found) != 1 for found in recipes):
+                return None
+            blobs = self._literals.blobs(chain.from_iterable(recipes), sizes)
+        else:
+            offsets, lengths = (list(compress(column[first:end], wanted)) for column in self._lone)
+            if lengths != sizes:
+                return None
+            blobs = self._literals.slices(offsets, sizes) if sizes else []
+        return blobs if digests(blobs) == [ref.digest for ref in refs] else None
 
     def check(self, found: Found) -> list[Fault]:
         """What is wrong with the payloads of one record, and whether its key is that of its identity."""

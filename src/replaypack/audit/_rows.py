@@ -251,10 +251,9 @@ class RowChecker:
             where = f"page {page} of {shape.name}"
             if rows[0][: shape.key] != fences[page]:
                 self._pages.faults.append(fault("page.order", where, "its first entry is not the root's fence"))
-            # What stands behind entries of one page is the same for equal ones.
-            wrong = (rows[0][: shape.width] <= previous) + sum(map(ge, rows, rows[1:]))
+            wrong = (rows[0] <= previous) + sum(map(ge, rows, rows[1:]))
             self._pages.faults += [fault("page.order", where, "its entries are not in order")] * wrong
-            previous = rows[-1][: shape.width]
+            previous = rows[-1]
         if not lost:
             return None
 
@@ -292,7 +291,7 @@ class RowChecker:
             return _kept(entries if wanted is None else list(filter(wanted, entries)), is_lost)
 
         def from_table() -> Iterator[list[bytes]]:
-            for _, entries in self._pages.whole(number, shape):
+            for _, entries in self._pages.whole(number, shape, frames=True):
                 yield list(filter(is_told, kept(entries))) if self._lost or ignored else kept(entries)
 
         def from_rows() -> Iterator[list[bytes]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator
 
 from replaypack._read.index import Index, SegmentIndex
@@ -17,19 +16,15 @@ from replaypack.format.table import (
     RECORDS,
     TABLES,
     FrameEntry,
-    FrameRef,
-    KeyPage,
     Location,
     TableShape,
-    key_seqs,
-    pack_frame,
     unpack_frame,
 )
 
 from ._faults import Fault, fault
 from ._packs import PackChecker
 
-__all__ = ["Pages", "check_tables", "frame_tail"]
+__all__ = ["Pages", "check_tables"]
 
 _UNREADABLE = (FormatError, ObjectMissingError, ObjectTooShortError)
 
@@ -61,10 +56,10 @@ class Pages:
             return False
         return True
 
-    def read(self, number: int, shape: TableShape, page: int) -> list[bytes] | None:
+    def read(self, number: int, shape: TableShape, page: int, *, frames: bool = False) -> list[bytes] | None:
         """The entries of a page, or None where it cannot be read (`faults` then has it, unless it did before).
 
-        To an entry of ``keys`` is added where its frame lies (`frame_tail`), which the page tells apart from it.
+        With ``frames`` to an entry of ``keys`` is added where its frame lies, which the page tells apart from it.
         """
         segment = self.index.segments[number]
         try:
@@ -72,7 +67,8 @@ class Pages:
             if self._packs.missing(frame.pack.digest) or (number, shape.name, page) in self._bad_pages:
                 return None
             if shape is KEYS:
-                return _with_frames(self.index.key_pages([(segment, page)])[0])
+                [keys] = self.index.key_pages([(segment, page)])
+                return keys.entries() if frames else shape.split(keys.rows)
             [rows] = self.index.pages([(segment, shape, page)])
         except _UNREADABLE as error:
             self._bad_pages.add((number, shape.name, page))
@@ -95,13 +91,13 @@ class Pages:
                 yield page, row
 
     def whole(
-        self, number: int, shape: TableShape, on_lost: Callable[[int], None] | None = None
+        self, number: int, shape: TableShape, on_lost: Callable[[int], None] | None = None, *, frames: bool = False
     ) -> Iterator[tuple[int, list[bytes]]]:
-        """Yield (page, its entries) as `entries` does."""
+        """Yield (page, its entries) as `entries` does; ``frames`` as for `read`."""
         if not self.root_sound(number, shape):
             return
         for page in range(len(self.index.segments[number].root(shape).fences)):
-            rows = self.read(number, shape, page)
+            rows = self.read(number, shape, page, frames=frames)
             if rows is not None:
                 yield page, rows
             elif on_lost is not None:
@@ -111,18 +107,6 @@ class Pages:
         """The faults found since the last call."""
         faults, self.faults = self.faults, []
         return faults
-
-
-def frame_tail(ref: FrameRef) -> bytes:
-    """A record frame as it is added to the entries of ``keys`` that lie in it."""
-    return pack_frame(FrameEntry(ref.first, ref.frame, 0, 0, ref.digest))
-
-
-def _with_frames(page: KeyPage) -> list[bytes]:
-    tails = [b"", *map(frame_tail, page.frames)]
-    firsts = list(page.firsts)
-    entries = KEYS.split(page.rows)
-    return [entry + tails[bisect_right(firsts, seq)] for entry, seq in zip(entries, key_seqs(page.rows), strict=True)]
 
 
 def _page_fault(error: Exception, what: str) -> Fault:

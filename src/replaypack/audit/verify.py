@@ -78,7 +78,9 @@ def _verify(recording: Recording, level: Level, progress: Report | None, packs: 
 
         return tell
 
-    yield from packs.check_all(recording.index.packs, frames=depth >= 2, progress=report("packs"))
+    # What the rows are made of need not be read twice.
+    hold = recording.index.hold if depth >= 3 else None
+    yield from packs.check_all(recording.index.packs, frames=depth >= 2, progress=report("packs"), hold=hold)
     pages = Pages(recording.index, packs)
     yield from check_tables(manifest, pages, packs, report("tables"))
     if depth >= 3:

@@ -11,7 +11,7 @@ import threading
 from array import array
 from collections.abc import Collection, Iterable, Iterator
 from functools import reduce
-from itertools import accumulate, pairwise
+from itertools import accumulate, groupby, pairwise
 from operator import or_
 from struct import Struct, unpack
 from typing import NamedTuple
@@ -21,7 +21,7 @@ from replaypack.errors import FormatError
 from .recipe import MAX_OFFSET, Op, Range, Run, encode_ops, parse_ops, resolve
 from .row import Row, parse_stored_row
 from .table import transpose
-from .varint import read_uvarint, uvarint
+from .varint import read_columns, read_uvarint, uvarint
 
 __all__ = [
     "MAX_FRAME_PARTS",
@@ -49,6 +49,8 @@ _MAX_RECIPES = 3
 #: Of each record its row, its recipes and its inline response, in bytes; the last one more, 0 for none.
 _SIZE = Struct(">III")
 _SIZES = _SIZE.size
+#: The most bytes of a recipe that is one plain range.
+_LONGEST_LONE = 1 + 2 * 8
 #: Records asked for one by one after which the places of all are computed.
 _ASKED = 4
 
@@ -269,6 +271,30 @@ class RecordFrame:
                 self._recipe_ranges.append(ranges)
                 own.append(ranges)
             self._walked.append(own)
+
+    def lone_ranges(self) -> tuple[list[int], list[int]] | None:
+        """Offset and length of what each record takes, where that is one plain range in one recipe of every record.
+
+        None for other frames, for any in which a recipe may be broken, and where lengths and offsets of different size
+        (in bytes) make recipes of one size.
+        """
+        offsets: list[int] = []
+        lengths: list[int] = []
+        end = self._recipes
+        # Recipes of one size are taken apart together.
+        for size, group in groupby(self._sizes(1)):
+            start, end = end, end + size * len(list(group))
+            if not 3 <= size <= _LONGEST_LONE:
+                return None
+            numbers = read_columns([self.raw[at:end:size] for at in range(start, start + size)])
+            if numbers is None or len(numbers) != 3:
+                return None
+            parts, heads, places = numbers
+            if set(parts) != {1} or 0 in heads or reduce(or_, heads) & 3 or max(places) + max(heads) > MAX_OFFSET:
+                return None
+            offsets += places
+            lengths += [head >> 2 for head in heads]
+        return offsets, lengths
 
     def written_ranges(self) -> Iterator[Range]:
         """Yield every range that the recipes of all records write down. Runs only repeat others of them."""

@@ -11,6 +11,8 @@ import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, repeat
+from operator import add, and_
 from struct import Struct
 from typing import NamedTuple
 
@@ -40,6 +42,7 @@ __all__ = [
     "pack_blob",
     "pack_frame",
     "pack_key",
+    "pack_keys",
     "pages_of",
     "parse_page",
     "transpose",
@@ -129,8 +132,10 @@ BLOBS = TableShape(4, "blobs", 23, 22)
 TABLES = (KEYS, RECORDS, LITERALS, BLOBS)
 
 _KEY = Struct(">16s8sHI")
-_KEY_SEQ = Struct(">24xHI")
+_KEY_SEQ = Struct(">22xQ")  # and the end of the discriminator
+_SEQ_MASK = (1 << 48) - 1
 _REF = Struct(">HIIII16s")
+_KEY_AND_REF = Struct(f"{_KEY.format}{_REF.size}s")
 _FIRST = Struct(">HI28x")
 #: Where inline responses begin in the literal address space.
 INLINE_SPACE = 1 << 47
@@ -149,9 +154,23 @@ def unpack_key(data: bytes, at: int = 0) -> KeyEntry:
     return KeyEntry(key, disc, high << 32 | low)
 
 
+def pack_keys(
+    keys: Iterable[bytes], discriminators: Iterable[bytes], seqs: Sequence[int], ref: FrameRef
+) -> list[bytes]:
+    """`pack_key` of several entries, each with that of their frame in the dictionary behind it."""
+    high, low = [seq >> 32 for seq in seqs], [seq & 0xFFFFFFFF for seq in seqs]
+    return list(map(_KEY_AND_REF.pack, keys, discriminators, high, low, repeat(pack_ref(ref))))
+
+
+def pack_ref(ref: FrameRef) -> bytes:
+    """Encode an entry of the dictionary of a page of ``keys`` (34 bytes)."""
+    first, at, digest = ref
+    return _REF.pack(first >> 32, first & 0xFFFFFFFF, *at, digest)
+
+
 def key_seqs(rows: bytes) -> Iterator[int]:
     """The sequence numbers of entries of ``keys``, one after another."""
-    return (high << 32 | low for high, low in _KEY_SEQ.iter_unpack(rows))
+    return map(and_, chain.from_iterable(_KEY_SEQ.iter_unpack(rows)), repeat(_SEQ_MASK))
 
 
 def unpack_ref(data: bytes, at: int = 0) -> FrameRef:
@@ -219,8 +238,7 @@ def parse_page(shape: TableShape, raw: bytes, count: int, digest: bytes, *, wher
 
 def key_page(rows: bytes, frames: Iterable[FrameRef]) -> bytes:
     """Return a page of ``keys`` before compression: its entries, then the frames they lie in, both transposed."""
-    refs = [_REF.pack(first >> 32, first & 0xFFFFFFFF, *at, digest) for first, at, digest in frames]
-    return transpose(rows, KEYS.width) + transpose(b"".join(refs), _REF.size)
+    return transpose(rows, KEYS.width) + transpose(b"".join(map(pack_ref, frames)), _REF.size)
 
 
 class KeyPage:
@@ -274,6 +292,12 @@ class KeyPage:
     def frame_of(self, seq: int) -> FrameRef:
         """The frame that holds record ``seq``."""
         return unpack_ref(self.ref_of(seq))
+
+    def entries(self) -> list[bytes]:
+        """The entries, each with that of its frame in the dictionary behind it (nothing where it has none)."""
+        refs = [b"", *(self._refs[at : at + _REF.size] for at in range(0, len(self._refs), _REF.size))]
+        places = map(bisect_right, repeat(list(self.firsts)), key_seqs(self.rows))
+        return list(map(add, KEYS.split(self.rows), map(refs.__getitem__, places)))
 
     @property
     def frames(self) -> list[FrameRef]:
