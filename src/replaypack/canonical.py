@@ -31,6 +31,7 @@ _ASTRAL = re.compile("[\U00010000-\U0010ffff]")
 _PRIVATE_UP = re.compile("[\ue000-\uffff]")
 _DIGITS = 4000  # Python converts at most 4300 digits at once unless told otherwise.
 
+_SAFE_BITS = 53  # of an integer that is a double
 _FEW = 64  # values of an identity that are looked at one by one
 _COPY = 16_384  # bytes up to which one copy is cheaper than hashing in steps
 
@@ -117,13 +118,13 @@ def _prints_as_is(value: object) -> bool:
         cls = type(part)
         if cls is str:
             continue
-        if cls is int:
-            if not -SAFE_INT <= part <= SAFE_INT:
-                return False
-        elif cls is dict:
+        if cls is dict:
             if len(queue) + len(part) > _FEW or not (_plain_names.issuperset(part) or _learn_names(part)):
                 return False
             queue += part.values()
+        elif cls is int:
+            if part.bit_length() > _SAFE_BITS:
+                return False
         elif cls is list or cls is tuple:
             if len(queue) + len(part) > _FEW:
                 return False

@@ -13,6 +13,7 @@ from replaypack.recording import Record
 
 from ._capture import PLAIN, Capture
 from ._convert import converter
+from ._cursor import Answer
 from ._streams import Opened, aplay, atee, is_stream, log_of, opening, play, tee
 from .failures import rebuild
 from .modes import BoundaryKind
@@ -29,11 +30,11 @@ class Calls(ABC):
     _timed: bool
 
     @abstractmethod
-    def _begin(self, kind: str, identity: Any, name: str | None) -> Record | Capture | None:
+    def _begin(self, kind: str, identity: Any, name: str | None) -> Record | Answer | Capture | None:
         """What to do for a call: give the answer of a record, or make it and capture it, or (None) just make it."""
 
     @abstractmethod
-    async def _abegin(self, kind: str, identity: Any, name: str | None) -> Record | Capture | None:
+    async def _abegin(self, kind: str, identity: Any, name: str | None) -> Record | Answer | Capture | None:
         """`_begin`, without blocking the event loop."""
 
     def tool(self, name: str, args: Any, call: Callable[[], _T], *, returns: Any = None) -> _T:
@@ -85,7 +86,7 @@ class Calls(ABC):
         step = self._begin(kind, identity, name)
         if step is None:
             return call()
-        if isinstance(step, Record):
+        if not isinstance(step, Capture):
             return self._answer(step, returns)  # type: ignore[no-any-return]
         try:
             result = call()
@@ -109,7 +110,7 @@ class Calls(ABC):
         step = await self._abegin(kind, identity, name)
         if step is None:
             return await call()
-        if isinstance(step, Record):
+        if not isinstance(step, Capture):
             return self._answer(step, returns)  # type: ignore[no-any-return]
         try:
             result = await call()
@@ -138,7 +139,7 @@ class Calls(ABC):
         if step is None:
             return (yield from call())
         convert = converter(returns)
-        if isinstance(step, Record):
+        if not isinstance(step, Capture):
             return (yield from play(step, convert, timed=self._timed))
         try:
             source = iter(call())
@@ -165,7 +166,7 @@ class Calls(ABC):
             if step is None:
                 return log_of(None), aiter(call()), None
             convert = converter(returns)
-            if isinstance(step, Record):
+            if not isinstance(step, Capture):
                 return log_of(None), aplay(step, convert, timed=self._timed), None
             try:
                 source = aiter(call())
@@ -176,12 +177,13 @@ class Calls(ABC):
 
         return opening(opened)
 
-    def _answer(self, record: Record, returns: Any) -> Any:
-        row = record.head
-        if row.attributes is not None and (stream := is_stream(record)) is not None:
-            return (aplay if stream == "async" else play)(record, converter(returns), timed=self._timed)
-        if row.status:
-            raise rebuild(record.error or {})
+    def _answer(self, record: Record | Answer, returns: Any) -> Any:
+        if type(record) is not Answer:
+            row = record.head
+            if row.attributes is not None and (stream := is_stream(record)) is not None:
+                return (aplay if stream == "async" else play)(record, converter(returns), timed=self._timed)
+            if row.status:
+                raise rebuild(record.error or {})
         convert = None if returns is None else converter(returns)
         return record.response if convert is None else convert(record.response)
 
