@@ -113,6 +113,28 @@ def _prints_as_is(value: object) -> bool:
 
     What most calls are made of: a few texts, small integers and the like, whose census would cost more than the rest.
     """
+    if type(value) is dict and _plain_names.issuperset(value):
+        # A name and a map of scalars, as the call of a tool has them: seen before a walk would have begun.
+        for part in value.values():
+            if type(part) is str:
+                continue
+            if type(part) is not dict or len(part) > _FEW or not _plain_names.issuperset(part):
+                break
+            for child in part.values():
+                cls = type(child)
+                if cls is str:
+                    continue
+                if cls is int:
+                    if child.bit_length() > _SAFE_BITS:
+                        return False
+                elif cls is not bool and child is not None:
+                    return _walk_prints_as_is(value)
+        else:
+            return True
+    return _walk_prints_as_is(value)
+
+
+def _walk_prints_as_is(value: object) -> bool:
     queue: list[Any] = [value]
     for part in queue:
         cls = type(part)

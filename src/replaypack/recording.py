@@ -306,6 +306,7 @@ class Recording:
 
         None from the first purged one on, and none where the tables were exchanged since those were read.
         """
+        frame: RecordFrame | Frame | None
         if isinstance(before, Ahead):
             index, frame = before.index, before.frame
             number, first = before.number + before.count, before.first + before.count
