@@ -72,9 +72,9 @@ def key_digest(kind: str, identity: object, *, census: Census | None = None) -> 
     ``kind`` (str) is the record kind, ``identity`` whatever tells one call from another. Raises
     CanonicalizationError as ``canonical_json`` does, with paths inside ``identity``.
     """
-    if census is None and type(kind) is str and _prints_as_is(identity):
+    if type(kind) is str and (_prints_as_is(identity) if census is None else _all_prints_as_is(census)):
         try:
-            return digest(_encode((kind, identity)))
+            return digest(_encode((kind, identity if census is None else census.value)))
         except (UnicodeEncodeError, RecursionError, TypeError):
             pass
     return key_of_canonical(kind, canonical_json(identity, census=census))
@@ -89,13 +89,7 @@ def key_digests(kinds: Sequence[str], identities: Sequence[object], *, plain: bo
         texts = list(map(_encode, zip(kinds, identities, strict=True)))
         if not plain or not _harmless(b"".join(texts)):
             census = scan(identities)
-            plain = (
-                not census.foreign
-                and census.depth <= MAX_DEPTH
-                and census.key_types <= _STR_ONLY
-                and census.special_level < 0
-                and not _keys_need_care(census.keys)
-            )
+            plain = not census.foreign and census.depth <= MAX_DEPTH and _all_prints_as_is(census)
         if plain:
             return digests(texts)
     except Exception:  # whatever it is, it is found again where it belongs
@@ -132,6 +126,11 @@ def _prints_as_is(value: object) -> bool:
         else:
             return True
     return _walk_prints_as_is(value)
+
+
+def _all_prints_as_is(census: Census) -> bool:
+    """Whether the C encoder prints a value, of which this is the census, as canonical JSON has it."""
+    return census.special_level < 0 and census.key_types <= _STR_ONLY and not _keys_need_care(census.keys)
 
 
 def _walk_prints_as_is(value: object) -> bool:

@@ -42,11 +42,14 @@ class Calls(ABC):
 
         See `call` for everything else.
         """
-        return self.call(_TOOL, _tool_identity(name, args), call, name=name, returns=returns)
+        if type(name) is not str or not name:
+            _check_tool(name)
+        return self.call(_TOOL, {"name": name, "args": args}, call, name=name, returns=returns)
 
     async def atool(self, name: str, args: Any, call: Callable[[], Awaitable[_T]], *, returns: Any = None) -> _T:
         """`tool` with a function to be awaited."""
-        return await self.acall(_TOOL, _tool_identity(name, args), call, name=name, returns=returns)
+        _check_tool(name)
+        return await self.acall(_TOOL, {"name": name, "args": args}, call, name=name, returns=returns)
 
     def model(
         self, identity: str | Mapping[str, Any], request: Any, call: Callable[[], _T], *, returns: Any = None
@@ -84,6 +87,8 @@ class Calls(ABC):
         if not callable(call):
             _refuse(call)
         step = self._begin(kind, identity, name)
+        if type(step) is Answer and returns is None:
+            return step.response  # type: ignore[no-any-return]
         if step is None:
             return call()
         if not isinstance(step, Capture):
@@ -188,7 +193,7 @@ class Calls(ABC):
         return record.response if convert is None else convert(record.response)
 
     def _outcome(self, capture: Capture, result: Any, returns: Any) -> Any:
-        convert = converter(returns)
+        convert = None if returns is None else converter(returns)
         cls = type(result)
         if cls not in PLAIN:
             if hasattr(cls, "__anext__"):
@@ -213,10 +218,9 @@ def _refuse(call: object) -> NoReturn:
     )
 
 
-def _tool_identity(name: str, args: Any) -> dict[str, Any]:
+def _check_tool(name: object) -> None:
     if not isinstance(name, str) or not name:
         raise UsageError("a tool has a name, which is text")
-    return {"name": name, "args": args}
 
 
 def _model_identity(identity: str | Mapping[str, Any], request: Any) -> dict[str, Any]:

@@ -154,7 +154,11 @@ class Cursor:
                 assert ahead.index is not None
                 answer = Record(self.recording, ahead.found(at), ahead.index, response)
                 answer.response  # noqa: B018 - what cannot be read is not played
-            if self._play(front, ahead) and answers:
+            with self._lock:
+                played = front == self._front and not self._scattered
+                if played:
+                    self._front, self._before = front + 1, ahead
+            if (played or self._play(front, ahead)) and answers:
                 return answer
         return None
 

@@ -123,8 +123,7 @@ class ReplaySession(Calls):
         self._cursor: Cursor | None = None
         self._sink: Sink | None = None
         self._misses: dict[tuple[bytes, str | None], int] = {}
-        #: The record that answered last.
-        self._near = 0
+        self._last: Record | Answer | None = None
 
     @classmethod
     def from_recording(cls, recording: Recording, **options: Any) -> Self:
@@ -413,7 +412,7 @@ class ReplaySession(Calls):
                     return self._missed(kind, identity, name, key, scope, purged)
                 if record is None:
                     return self._missed(kind, identity, name, key, scope)
-            self._near = record.seq
+            self._last = record
             return record
         if self._sink is None:
             return None
@@ -497,7 +496,7 @@ class ReplaySession(Calls):
             identity,
             name=name,
             scope=scope,
-            near=self._near,
+            near=self._last.seq if self._last is not None else 0,
             played=played,
             answers=lambda record: self._answers(record.head),
             purged=purged,
