@@ -272,9 +272,12 @@ class Recorder:
         learned, bits = self._learned, 0
         if self._redactor is not None:
             # One look at the call serves the search for secrets, the key and the encoding.
-            parts = [kind, identity if identity is ABSENT else survey(identity), key, name, request]
-            bits = redact_parts(self._redactor, parts)
-            kind, identity, key, name, request = parts  # type: ignore[assignment]
+            if identity is not ABSENT:
+                identity = survey(identity)
+            if not self._redactor.is_clean((kind, identity, key, name, request)):
+                parts = [kind, identity, key, name, request]
+                bits = redact_parts(self._redactor, parts)
+                kind, identity, key, name, request = parts  # type: ignore[assignment]
         call = prepare_call(kind, identity, key, name, request, self._histories, self._match)
         call.flags, call.learned = bits, learned
         return call
@@ -310,7 +313,7 @@ class Recorder:
         bits = call.flags
         if isinstance(error, BaseException):
             error = describe_error(error)
-        if self._redactor is not None:
+        if self._redactor is not None and not self._redactor.is_clean((response, error, scope, attributes)):
             parts = [response, error, scope, attributes]
             bits |= redact_parts(self._redactor, parts)
             response, error, scope, attributes = parts  # type: ignore[assignment]

@@ -39,8 +39,6 @@ MAX_RUNS = MAX_RANGES // 2 - 1
 
 #: Pieces below this are not looked up by content: a reference would cost as much.
 _MIN_ELEMENT = 96
-#: What a piece that is found by content takes in memory (bytes) besides itself.
-_ENTRY = 200
 #: Pieces up to this size that differ are stepped over when aligning with a parent: headers, counters.
 _GLUE = 1024
 #: Pieces from this size on are compared byte by byte with the parent's where they differ: an HTTP body is one
@@ -339,8 +337,7 @@ class Splitter:
             yield from self._ranges_of(piece[done:])
 
     def _ranges_of(self, piece: bytes) -> tuple[Range, ...]:
-        size = len(piece)
-        if size < _MIN_ELEMENT:
+        if len(piece) < _MIN_ELEMENT:
             return self._store(piece)
         known = self._window.get(piece)
         if known is not None:
@@ -354,13 +351,10 @@ class Splitter:
             if known is not None:
                 self._window.move_to_end(body)
                 return (*self._store(piece[:head]), *known)
-        if not head and size < MIN_RUN:
+        if not head and len(piece) < MIN_RUN:
             # What most pieces are: neither known nor with anything in them that is.
-            ranges: tuple[Range, ...] = (Range(self.stream.add(piece), size, 0),)
-            self._window[piece] = ranges
-            self._window_size += size + _ENTRY
-            if self._window_size > self._window_limit:
-                self._forget()
+            ranges: tuple[Range, ...] = (Range(self.stream.add(piece), len(piece), 0),)
+            self._know(piece, ranges)
             return ranges
         ranges = self._store(piece)
         if head and len(ranges) == 1:
@@ -396,16 +390,11 @@ class Splitter:
     def _know(self, piece: bytes, ranges: tuple[Range, ...]) -> None:
         window = self._window
         if piece not in window:
-            self._window_size += len(piece) + _ENTRY
+            self._window_size += len(piece) + 200
         window[piece] = ranges
-        if self._window_size > self._window_limit:
-            self._forget()
-
-    def _forget(self) -> None:
-        window = self._window
         while self._window_size > self._window_limit and len(window) > 1:
             old, _ = window.popitem(last=False)
-            self._window_size -= len(old) + _ENTRY
+            self._window_size -= len(old) + 200
 
     def _remember(
         self,
