@@ -128,12 +128,8 @@ def _prints_as_is(value: object) -> bool:
     return _walk_prints_as_is(value)
 
 
-def _all_prints_as_is(census: Census) -> bool:
-    """Whether the C encoder prints a value, of which this is the census, as canonical JSON has it."""
-    return census.special_level < 0 and census.key_types <= _STR_ONLY and not _keys_need_care(census.keys)
-
-
 def _walk_prints_as_is(value: object) -> bool:
+    """`_prints_as_is` of a value of any form."""
     queue: list[Any] = [value]
     for part in queue:
         cls = type(part)
@@ -153,6 +149,11 @@ def _walk_prints_as_is(value: object) -> bool:
         elif cls is not bool and part is not None:
             return False
     return True
+
+
+def _all_prints_as_is(census: Census) -> bool:
+    """Whether the C encoder prints a value, of which this is the census, as canonical JSON has it."""
+    return census.special_level < 0 and census.key_types <= _STR_ONLY and not _keys_need_care(census.keys)
 
 
 def _learn_names(names: Collection[object]) -> bool:

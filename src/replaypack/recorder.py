@@ -388,7 +388,7 @@ class Recorder:
         return seq
 
     def _sum_up(self) -> None:
-        """Take what was appended into the tree and the summary: several records together cost half as much."""
+        """Take what was appended into the tree and the summary: several records together cost less."""
         fields, rows = [item[0] for item in self._unsummed], [item[1] for item in self._unsummed]
         self._unsummed.clear()
         self._tree.add_all(leaf_hashes(rows))
