@@ -18,6 +18,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from replaypack import _plain, canonical
+from replaypack._plain import survey
 from replaypack.canonical import canonical_json, key_digest, key_digests, key_of_canonical
 from replaypack.errors import CanonicalizationError
 from replaypack.values import decode_plain, encode
@@ -485,9 +486,47 @@ def test_names_that_were_seen_before_give_the_same_keys(monkeypatch: pytest.Monk
     ]
     for _ in range(3):
         for name in names:
-            identity = {name: 1, "args": {"a": [{"z": None, name: "x"}]}}
-            assert key_digest("tool", identity) == key_of_canonical("tool", canonical_json(identity))
+            for identity in (
+                {name: 1, "args": {"a": [{"z": None, name: "x"}]}},
+                {"a": "x", "args": {name: 1, "z": None}},
+            ):
+                assert key_digest("tool", identity) == key_of_canonical("tool", canonical_json(identity))
         assert len(canonical._plain_names) < 14
     for name in (1, b"a", None, ("a",)):
         with pytest.raises(CanonicalizationError):
             key_digest("tool", {"a": {name: 1}})
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        True,
+        0,
+        2**53 - 1,
+        2**53,
+        2**53 + 1,
+        -(2**53) - 1,
+        2**80,
+        0.5,
+        1.0,
+        "é",
+        "\ud800",
+        b"x",
+        [],
+        [1],
+        {},
+        {"b": 2.0},
+    ],
+)
+def test_keys_of_flat_calls_are_those_of_their_canonical_json(value: Any) -> None:
+    for identity in ({"name": "f", "args": {"a": value, "b": "x"}}, {"name": "f", "args": value}, {"name": value}):
+        for _ in range(2):  # the names are new, and known
+            key = key_of_canonical("tool", canonical_json(identity))
+            assert key_digest("tool", identity) == key == key_digest("tool", identity, census=survey(identity))
+
+
+def test_long_flat_calls_have_the_same_keys() -> None:
+    identity = {"name": "f", "args": {f"a{number}": number for number in range(200)}}
+    for _ in range(2):
+        assert key_digest("tool", identity) == key_of_canonical("tool", canonical_json(identity))

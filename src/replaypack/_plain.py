@@ -54,6 +54,9 @@ ErrorType: TypeAlias = type[ValueEncodingError] | type[CanonicalizationError]
 Path: TypeAlias = tuple[Any, Any] | None
 """Where a part lies: (path of its parent, key or index), or None for the whole. Cheap to extend while walking."""
 
+_SAFE_BITS = 53
+"""Bits of integers that are doubles for certain."""
+
 _SMALL = 64
 """Values up to which one loop in Python is faster than passes in C over each level."""
 
@@ -66,6 +69,7 @@ _CONTAINERS = frozenset({dict, list, tuple})
 _PLAIN = frozenset({dict, list, tuple, str, int, float, bool, bytes, _NoneType})
 _PLAIN_KEYS = frozenset({tuple, str, int, float, bool, bytes, _NoneType})
 _STR_ONLY = frozenset({str})
+_NO_TYPES: frozenset[type] = frozenset()
 _dict_values = dict.values
 _flatten = chain.from_iterable
 
@@ -90,7 +94,7 @@ def _segment(key: object) -> str:
     return f"<{type(key).__qualname__}>"
 
 
-class Census:
+class Census(msgspec.Struct, eq=False, gc=False):
     """What is in a plain value. ``value`` is the plain value itself (the original, unless objects were converted).
 
     ``key_types``: the exact types of map keys. ``keys``: map keys, perhaps repeated. ``count``: values seen.
@@ -99,22 +103,19 @@ class Census:
     may hold what the C encoder prints otherwise than canonical JSON (bytes, some numbers), -1 for none.
     """
 
-    # Most values need few of these: defaults of the class, since one is made for each payload.
+    value: Any
     key_types: Set[type] = frozenset()
     keys: Collection[Any] = ()
-    depth = 0
-    low = 0
-    high = 0
-    count = 0
-    special_level = -1
-    foreign = False
+    depth: int = 0
+    low: int = 0
+    high: int = 0
+    count: int = 0
+    special_level: int = -1
+    foreign: bool = False
     #: Of a small value: its texts, besides keys, and its bytes; whether a tuple is in it. None: nobody looked.
     texts: list[str] | None = None
     blobs: Collection[bytes] = ()
     tuples: bool | None = None
-
-    def __init__(self, value: object) -> None:
-        self.value = value
 
 
 def scan(value: object) -> Census:
@@ -129,46 +130,34 @@ def scan(value: object) -> Census:
         cls = type(part)
         if cls is str:
             texts.append(part)
-            continue
-        if cls is dict:
+        elif cls is dict:
             keys += part
             queue += part.values()
-        elif cls is list:
-            queue += part
-        elif cls is tuple:
-            queue += part
-            tuples = True
-        elif cls is int:
-            if not -SAFE_INT <= part <= SAFE_INT:
+            if len(queue) > _SMALL:
                 return _scan_levels(value)
-            continue
+        elif cls is int:
+            if part.bit_length() > _SAFE_BITS:
+                return _scan_levels(value)
+        elif cls is list or cls is tuple:
+            queue += part
+            if len(queue) > _SMALL:
+                return _scan_levels(value)
+            tuples = tuples or cls is tuple
         elif cls is float:
             # As in `_prints_alike`.
             if not (1e-4 <= part < SAFE_INT or -SAFE_INT < part <= -1e-4) or part.is_integer():
                 special = True
-            continue
-        elif cls is bool or part is None:
-            continue
         elif cls is bytes:
             blobs.append(part)
             special = True
-            continue
-        else:
+        elif cls is not bool and part is not None:
             return _scan_levels(value)
-        if len(queue) > _SMALL:
-            return _scan_levels(value)
-    census = Census(value)
-    census.count = census.depth = len(queue)
-    census.low, census.high = -SAFE_INT, SAFE_INT
-    census.texts, census.blobs, census.tuples = texts, blobs, tuples
-    if keys:
-        key_types = census.key_types = set(map(type, keys))
-        if key_types != _STR_ONLY:
-            return _scan_levels(value)
-        census.keys = keys
-    if special:
-        census.special_level = len(queue)
-    return census
+    if not _STR_ONLY.issuperset(map(type, keys)):
+        return _scan_levels(value)
+    count = len(queue)
+    level = count if special else -1
+    key_types = _STR_ONLY if keys else _NO_TYPES
+    return Census(value, key_types, keys, count, -SAFE_INT, SAFE_INT, count, level, False, texts, blobs, tuples)
 
 
 def _scan_levels(value: object) -> Census:

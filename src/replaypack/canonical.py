@@ -31,6 +31,7 @@ _ASTRAL = re.compile("[\U00010000-\U0010ffff]")
 _PRIVATE_UP = re.compile("[\ue000-\uffff]")
 _DIGITS = 4000  # Python converts at most 4300 digits at once unless told otherwise.
 
+_SAFE_BITS = 53  # of an integer that is a double
 _FEW = 64  # values of an identity that are looked at one by one
 _COPY = 16_384  # bytes up to which one copy is cheaper than hashing in steps
 
@@ -71,9 +72,9 @@ def key_digest(kind: str, identity: object, *, census: Census | None = None) -> 
     ``kind`` (str) is the record kind, ``identity`` whatever tells one call from another. Raises
     CanonicalizationError as ``canonical_json`` does, with paths inside ``identity``.
     """
-    if census is None and type(kind) is str and _prints_as_is(identity):
+    if type(kind) is str and (_prints_as_is(identity) if census is None else _all_prints_as_is(census)):
         try:
-            return digest(_encode((kind, identity)))
+            return digest(_encode((kind, identity if census is None else census.value)))
         except (UnicodeEncodeError, RecursionError, TypeError):
             pass
     return key_of_canonical(kind, canonical_json(identity, census=census))
@@ -88,13 +89,7 @@ def key_digests(kinds: Sequence[str], identities: Sequence[object], *, plain: bo
         texts = list(map(_encode, zip(kinds, identities, strict=True)))
         if not plain or not _harmless(b"".join(texts)):
             census = scan(identities)
-            plain = (
-                not census.foreign
-                and census.depth <= MAX_DEPTH
-                and census.key_types <= _STR_ONLY
-                and census.special_level < 0
-                and not _keys_need_care(census.keys)
-            )
+            plain = not census.foreign and census.depth <= MAX_DEPTH and _all_prints_as_is(census)
         if plain:
             return digests(texts)
     except Exception:  # whatever it is, it is found again where it belongs
@@ -112,18 +107,41 @@ def _prints_as_is(value: object) -> bool:
 
     What most calls are made of: a few texts, small integers and the like, whose census would cost more than the rest.
     """
+    if type(value) is dict and _plain_names.issuperset(value):
+        # A name and a map of scalars, as the call of a tool has them: seen before a walk would have begun.
+        for part in value.values():
+            if type(part) is str:
+                continue
+            if type(part) is not dict or len(part) > _FEW or not _plain_names.issuperset(part):
+                break
+            for child in part.values():
+                cls = type(child)
+                if cls is str:
+                    continue
+                if cls is int:
+                    if child.bit_length() > _SAFE_BITS:
+                        return False
+                elif cls is not bool and child is not None:
+                    return _walk_prints_as_is(value)
+        else:
+            return True
+    return _walk_prints_as_is(value)
+
+
+def _walk_prints_as_is(value: object) -> bool:
+    """`_prints_as_is` of a value of any form."""
     queue: list[Any] = [value]
     for part in queue:
         cls = type(part)
         if cls is str:
             continue
-        if cls is int:
-            if not -SAFE_INT <= part <= SAFE_INT:
-                return False
-        elif cls is dict:
+        if cls is dict:
             if len(queue) + len(part) > _FEW or not (_plain_names.issuperset(part) or _learn_names(part)):
                 return False
             queue += part.values()
+        elif cls is int:
+            if part.bit_length() > _SAFE_BITS:
+                return False
         elif cls is list or cls is tuple:
             if len(queue) + len(part) > _FEW:
                 return False
@@ -131,6 +149,11 @@ def _prints_as_is(value: object) -> bool:
         elif cls is not bool and part is not None:
             return False
     return True
+
+
+def _all_prints_as_is(census: Census) -> bool:
+    """Whether the C encoder prints a value, of which this is the census, as canonical JSON has it."""
+    return census.special_level < 0 and census.key_types <= _STR_ONLY and not _keys_need_care(census.keys)
 
 
 def _learn_names(names: Collection[object]) -> bool:

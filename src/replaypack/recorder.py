@@ -33,7 +33,7 @@ from .errors import (
 )
 from .format.journal import JOURNAL_VERSION, JournalHead, encode_record
 from .format.manifest import Manifest, check_metadata, error_note, match_policy
-from .format.merkle import leaf_hash
+from .format.merkle import leaf_hashes
 from .format.recipe import encode_ops
 from .format.record_frame import Entry, stored_row
 from .format.row import Row, discriminator, encode_row
@@ -51,6 +51,10 @@ __all__ = ["Recorder"]
 
 #: Bytes of entries of keys (30 a record) that are held before their table is written.
 _MAX_KEYS = 4 << 20
+#: Nanoseconds: a time or duration up to here needs no closer look.
+_YEARS = 1 << 62
+#: Records whose leaves and runs are computed together.
+_TOGETHER = 32
 #: Ranges that the recipes of a record frame may resolve to; readers refuse 16 times as many.
 _FRAME_RANGES = 1 << 20
 
@@ -83,6 +87,9 @@ class Recorder:
         self._on_error = on_error
         self._match = match_policy(publisher.template.match)
         self._tree = progress.tree
+        #: Records appended so far. The last ones wait to be taken into tree and summary.
+        self._count = progress.tree.count
+        self._unsummed: list[tuple[Row, bytes]] = []
         self._counts = progress.counts
         self._inlines = progress.inlines
         self._summary: Summary | None = Summary()
@@ -117,13 +124,13 @@ class Recorder:
             builder,
             interval=self._flush_interval,
             close_segment=self._close_by_time,
-            count=lambda: self._tree.count,
+            count=lambda: self._count,
             journals=self._journal_directory,
         )
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "recording"
-        return f"<Recorder {self.name!r} in {self._publisher.storage.url}, {state}, {self._tree.count} records>"
+        return f"<Recorder {self.name!r} in {self._publisher.storage.url}, {state}, {self._count} records>"
 
     # What it is
 
@@ -152,7 +159,7 @@ class Recorder:
     @property
     def count(self) -> int:
         """Records appended so far, those of the recording it continues included."""
-        return self._tree.count
+        return self._count
 
     @property
     def published(self) -> int:
@@ -235,12 +242,12 @@ class Recorder:
         prepared, label = self._prepare(call, response, error, scope, status, flags, attributes)
         if salt is not None and (type(salt) is not bytes or len(salt) != 8):
             raise UsageError("a salt is 8 bytes")
-        if duration is not None:
+        if duration is not None and not (type(duration) is int and 0 <= duration <= _YEARS):
             check_number("duration", duration, "nanoseconds, an integer")
-        if start is not None:
-            check_number("start", start, "nanoseconds since the epoch, an integer")
-        else:
+        if start is None:
             start = max(0, time.time_ns() - (duration or 0))
+        elif not (type(start) is int and 0 <= start <= _YEARS):
+            check_number("start", start, "nanoseconds since the epoch, an integer")
         self._worker.wait_for_room()
         with self._lock:
             self._check_open()
@@ -265,9 +272,12 @@ class Recorder:
         learned, bits = self._learned, 0
         if self._redactor is not None:
             # One look at the call serves the search for secrets, the key and the encoding.
-            parts = [kind, identity if identity is ABSENT else survey(identity), key, name, request]
-            bits = redact_parts(self._redactor, parts)
-            kind, identity, key, name, request = parts  # type: ignore[assignment]
+            if identity is not ABSENT:
+                identity = survey(identity)
+            if not self._redactor.is_clean((kind, identity, key, name, request)):
+                parts = [kind, identity, key, name, request]
+                bits = redact_parts(self._redactor, parts)
+                kind, identity, key, name, request = parts  # type: ignore[assignment]
         call = prepare_call(kind, identity, key, name, request, self._histories, self._match)
         call.flags, call.learned = bits, learned
         return call
@@ -301,7 +311,9 @@ class Recorder:
     ) -> tuple[Prepared, str | None]:
         """The record of a call without secrets, before it has a place, and its scope."""
         bits = call.flags
-        if self._redactor is not None:
+        if isinstance(error, BaseException):
+            error = describe_error(error)
+        if self._redactor is not None and not self._redactor.is_clean((response, error, scope, attributes)):
             parts = [response, error, scope, attributes]
             bits |= redact_parts(self._redactor, parts)
             response, error, scope, attributes = parts  # type: ignore[assignment]
@@ -310,7 +322,7 @@ class Recorder:
         return prepared, scope
 
     def _append(self, p: Prepared, scope: str | None, start: int, duration: int, salt: bytes | None) -> int:
-        seq = self._tree.count
+        seq = self._count
         if salt is None:
             # Random bytes are drawn a few hundred records at a time: each draw is a system call.
             if not self._salts:
@@ -353,7 +365,6 @@ class Recorder:
         except JournalError as error:
             self._failure = error
             raise
-        leaf = leaf_hash(row)
         self._frame_keys += pack_key(p.key, discriminator(scope), seq)
         self._frame.append(entry)
         self._frame_size += len(entry.row) + len(recipes) + 12
@@ -361,9 +372,10 @@ class Recorder:
             self._frame_size += len(p.inline)
             splitter.inlines.note(INLINE_SPACE + self._inlines, p.inline)
             self._inlines += len(p.inline)
-        self._tree.add(leaf)
-        if self._summary is not None:
-            self._summary.add(fields)
+        self._count = seq + 1
+        self._unsummed.append((fields, row))
+        if len(self._unsummed) >= _TOGETHER:
+            self._sum_up()
         self._counts[p.kind] = self._counts.get(p.kind, 0) + 1
         for blob, role in p.listed:
             self._blobs.append(pack_blob(BlobEntry(blob[:16], seq, role)))
@@ -374,6 +386,14 @@ class Recorder:
             if self._worker.segment_keys >= _MAX_KEYS:
                 self._close_segment(publish=True)
         return seq
+
+    def _sum_up(self) -> None:
+        """Take what was appended into the tree and the summary: several records together cost less."""
+        fields, rows = [item[0] for item in self._unsummed], [item[1] for item in self._unsummed]
+        self._unsummed.clear()
+        self._tree.add_all(leaf_hashes(rows))
+        if self._summary is not None:
+            self._summary.add_all(fields)
 
     def _hand_over_literals(self) -> None:
         for offset, raw in self._stream.closed:
@@ -401,12 +421,14 @@ class Recorder:
         if not self._lock.acquire(timeout=1.0):
             return
         try:
-            if not self._closed and self._failure is None and self._worker.unpublished(self._tree.count):
+            if not self._closed and self._failure is None and self._worker.unpublished(self._count):
                 self._close_segment(publish=True)
         finally:
             self._lock.release()
 
     def _progress(self) -> Progress:
+        if self._unsummed:
+            self._sum_up()
         return Progress(self._tree, self._counts, self._stream.end, self._inlines, self._summary)
 
     def _new_journal(self, external: Iterable[External] = (), *, named: bool = True) -> JournalFile:
@@ -419,7 +441,7 @@ class Recorder:
             claim=p.mode,
             writer=p.writer.hex(),
             number=self._journal_number,
-            first=self._tree.count,
+            first=self._count,
             literals=self._stream.end,
             inlines=self._inlines,
             external=[(e.first, e.raw, e.items, e.digest, e.pack.digest, e.pack.size, *e.at) for e in external],
@@ -446,7 +468,7 @@ class Recorder:
                 self._check_open()
                 self._journal.sync()
                 worker = self._worker
-                if worker.unpublished(self._tree.count):
+                if worker.unpublished(self._count):
                     self._close_segment(publish=True)
             try:
                 worker.drain()
@@ -498,11 +520,12 @@ class Recorder:
             metadata = redactor.redact(publisher.template.metadata)
             dirty = metadata is not publisher.template.metadata
             publisher.template = msgspec.structs.replace(publisher.template, metadata=metadata)
-            before = self._tree.count
+            before = self._count
             staying = publisher.rewind(back.base, back.packs)
             self._tree, self._counts, literals, self._inlines, _ = progress_of(back.base)
+            self._count, self._unsummed = self._tree.count, []
             self._summary = None  # of what is published already it is not known any more
-            first = self._tree.count
+            first = self._count
             self._stream = LiteralStream(literals)
             self._splitter = Splitter(self._stream)
             self._blobs, self._frame, self._frame_size, self._frame_keys = [], [], 0, bytearray()
@@ -511,7 +534,7 @@ class Recorder:
             self._journal = self._new_journal(named=False)
             for record in back.records():
                 self._append_anew(record)
-            assert self._tree.count == before
+            assert self._count == before
             self._journal.sync()
             self._journal.name()
         except BaseException:
@@ -567,7 +590,7 @@ class Recorder:
                 return self._manifest
             self._check_open()
             self._journal.sync()
-            if self._worker.unpublished(self._tree.count):
+            if self._worker.unpublished(self._count):
                 self._close_segment(publish=False)
             self._closed = True
             progress = self._progress()

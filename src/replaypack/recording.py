@@ -301,18 +301,23 @@ class Recording:
             record.response  # noqa: B018 - a lookup answers with the response read and checked
         return record
 
-    def ahead(self, record: Record, count: int) -> Ahead:
-        """Up to ``count`` records behind another one, as many as lie in the same frame, if that is in memory.
+    def ahead(self, before: Record | Ahead, count: int) -> Ahead:
+        """Up to ``count`` records behind another one, or several, as many as lie in the same frame, if in memory.
 
-        None from the first purged one on, and none where the tables were exchanged since the other one was read.
+        None from the first purged one on, and none where the tables were exchanged since those were read.
         """
-        index, found = record._place
-        if index is not self._index or not isinstance(found.frame, RecordFrame):
+        frame: RecordFrame | Frame | None
+        if isinstance(before, Ahead):
+            index, frame = before.index, before.frame
+            number, first = before.number + before.count, before.first + before.count
+        else:
+            index, found = before._place
+            frame, number, first = found.frame, found.number + 1, before.seq + 1
+        if index is not self._index or not isinstance(frame, RecordFrame):
             return Ahead()
-        first = record.seq + 1
         if index.purged:
             count = next((n for n in range(count) if first + n in index.purged), count)
-        ahead = Ahead(index, found.frame, found.number + 1, first, count)
+        ahead = Ahead(index, frame, number, first, count)
         if self._override is not None:
             ahead.keys = [self._override.key(row.seq) for row in ahead.rows]
         return ahead

@@ -437,6 +437,14 @@ def payload_pieces(
 
     ``encoded`` may have a list in ``value``, or several, by ``id``: the encodings of its elements.
     """
+    if census is not None and census.texts is not None and type(census.value) in _CONTAINERS:
+        # What most payloads are: a few values, whose integers are small.
+        try:
+            whole = _encode_c(census.value)
+            if len(whole) < _WHOLE:
+                return ENCODING_STRUCTURED, [whole]
+        except (UnicodeEncodeError, RecursionError):
+            pass
     return _payload(value, census, cut=True, encoded=encoded)
 
 

@@ -50,23 +50,26 @@ def test_what_lies_ahead_is_what_lookups_find(tmp_path: Path) -> None:
             before = recording.record(seq)
             ahead = recording.ahead(before, 20)
             assert ahead.first == seq + 1
-            assert 0 < len(ahead.rows) <= 20
-            for at in range(len(ahead.rows)):
+            assert 0 < ahead.count <= 20
+            for at in range(ahead.count):
                 expected = recording.record(seq + 1 + at)
-                response = ahead.take(at)
-                assert ahead.take(at) is UNREAD  # given once
+                response = ahead.responses[at]
                 assert response is UNREAD or same(response, expected.response)
-                found = Record(recording, ahead.found[at], recording._index, response)
+                found = Record(recording, ahead.found(at), recording._index, response)
                 assert same(found.response, expected.response)
                 assert found.head.status == expected.row.status
+                assert (ahead.keys[at], ahead.rows[at].seq) == (expected.key, expected.seq)
                 assert (found.row, found.row_bytes) == (expected.row, expected.row_bytes)
                 assert same(found.request, expected.request)
-        assert not Ahead().rows
-        assert not recording.ahead(recording.record(399), 20).rows
+            further = recording.ahead(ahead, 3)
+            assert [row.seq for row in further.rows] == [ahead.first + ahead.count + more for more in range(3)]
+        assert not Ahead().count
+        assert not recording.ahead(Ahead(), 20).count
+        assert not recording.ahead(recording.record(399), 20).count
         # The first of other rows than those that are expected there.
         frame = before._found.frame
         assert isinstance(frame, RecordFrame)
-        assert not Ahead(recording._index, frame, 0, seq, 20).rows
+        assert not Ahead(recording._index, frame, 0, seq, 20).count
 
 
 def row(encoding: int) -> BulkRow:

@@ -333,11 +333,11 @@ def test_an_interrupted_append_stops_the_recorder_and_loses_nothing(tmp_path: Pa
     for number in range(3):
         recorder.append(kind="t", identity=number, response=number)
 
-    def interrupt(row: bytes) -> bytes:
+    def interrupt(*_: object) -> bytes:
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("replaypack.recorder.leaf_hash", interrupt)  # the record is in the journal by then
+        patch.setattr("replaypack.recorder.pack_key", interrupt)  # the record is in the journal by then
         with pytest.raises(KeyboardInterrupt):
             recorder.append(kind="t", identity=3, response=3)
     with pytest.raises(RecorderClosedError, match="KeyboardInterrupt"):

@@ -80,6 +80,17 @@ def test_runs_come_together_again_behind_a_difference() -> None:
         assert len(runs) - len(common) < 12
 
 
+@pytest.mark.parametrize("step", [1, 15, 16, 17, 32, 1024, 1500, 5000])
+def test_records_may_be_added_together(step: int) -> None:
+    rows = [row(number) for number in range(2000)] + [row(0, key=digest(b"key 0"))] * 1500
+    summary = Summary()
+    for start in range(0, len(rows), step):
+        summary.add_all(rows[start : start + step])
+    summary.add_all([])
+    assert summary.records == len(rows)
+    assert parse_runs(summary.encode(), len(rows)) == runs_of(rows)
+
+
 def test_records_that_are_all_alike_make_runs_of_bounded_length() -> None:
     for key in (digest(b"key 0"), bytes(31) + bytes([digest(b"response 0")[-1]])):
         runs = runs_of([row(0, key=key)] * 3000)

@@ -312,9 +312,20 @@ def test_a_stream_that_is_missing_may_be_made_live(archive: Archive) -> None:
 
 def test_a_whole_answer_is_a_stream_of_one_item(archive: Archive) -> None:
     with archive.session("run", "record") as session:
-        session.call("model", IDENTITY, lambda: {"text": "all"})
-    with archive.session("run", "replay") as session:
-        assert list(session.stream("model", IDENTITY, refuse)) == [{"text": "all"}]
+        for number in range(5):
+            session.call("model", [IDENTITY, number], lambda number=number: {"text": number})
+
+    async def read(session: ReplaySession, number: int) -> list[Any]:
+        return [item async for item in session.astream("model", [IDENTITY, number], refuse)]
+
+    # In recorded order, in which no record is made of most answers, and in another one.
+    for speed, order in (("instant", range(5)), ("recorded", range(5)), ("instant", range(4, -1, -1))):
+        with archive.session("run", "replay", speed=speed, strict=True) as session:
+            for number in order:
+                if number % 2:
+                    assert asyncio.run(read(session, number)) == [{"text": number}]
+                else:
+                    assert list(session.stream("model", [IDENTITY, number], refuse)) == [{"text": number}]
 
 
 @dataclass

@@ -6,7 +6,6 @@ stands behind its row is computed only where it is asked for. The frame was chec
 
 from __future__ import annotations
 
-from itertools import repeat
 from typing import Any
 
 from replaypack.errors import FormatError
@@ -28,7 +27,7 @@ class Ahead:
     It is empty where they have to be looked at one by one, and where there are none. Purged records are not asked for.
     """
 
-    __slots__ = ("_responses", "first", "found", "index", "keys", "rows")
+    __slots__ = ("_inlines", "count", "first", "frame", "index", "keys", "number", "responses", "rows")
 
     def __init__(
         self,
@@ -40,13 +39,16 @@ class Ahead:
     ) -> None:
         #: The tables that the frame was read with.
         self.index = index
+        self.frame = frame
+        self.number = number
         self.first = first
+        #: How many there are.
+        self.count = 0
         #: Where a response stands behind its row, the digest of it is not there: zeros are.
         self.rows: list[Row] = []
-        self.found: list[Found] = []
-        #: Their keys, where they are not those of the rows.
-        self.keys: list[bytes] | None = None
-        self._responses: list[Any] = []
+        self.keys: list[bytes] = []
+        #: Or `UNREAD`. Each is given once, for whoever gets it may change it: whoever takes one puts `UNREAD` there.
+        self.responses: list[Any] = []
         if frame is None or number >= frame.count or not count:
             return
         stored, inlines = frame.stored_rows(number, number + count)
@@ -57,15 +59,16 @@ class Ahead:
         except FormatError:
             return  # looked at one by one, it is told which
         if [row.seq for row in rows] == list(range(first, first + len(rows))):
+            self.count = len(rows)
             self.rows = rows
-            self.found = list(map(Found, rows, repeat(b""), inlines, repeat(frame), range(number, frame.count)))
-            responses = [inline for inline in inlines if inline is not None]
-            if len(responses) == len(rows) and {row.response_encoding for row in rows} == {ENCODING_STRUCTURED}:
-                self._responses = decode_together(responses) or []
+            self.keys = [row.key for row in rows]
+            self._inlines = inlines
+            responses = None
+            if None not in inlines and {row.response_encoding for row in rows} == {ENCODING_STRUCTURED}:
+                responses = decode_together(inlines)  # type: ignore[arg-type]
+            self.responses = responses or [UNREAD] * len(rows)
 
-    def take(self, at: int) -> Any:
-        """Its response, or `UNREAD`. It is given once, for whoever gets it may change it."""
-        if not self._responses:
-            return UNREAD
-        response, self._responses[at] = self._responses[at], UNREAD
-        return response
+    def found(self, at: int) -> Found:
+        """Where one of them lies."""
+        assert self.frame is not None
+        return Found(self.rows[at], b"", self._inlines[at], self.frame, self.number + at)

@@ -15,6 +15,7 @@ import msgspec
 
 from replaypack.errors import FormatError
 from replaypack.format.record_frame import RecordFrame
+from replaypack.format.row import Row
 from replaypack.values import ABSENT, ENCODING_NONE, ENCODING_STRUCTURED, MAX_DEPTH, decode_payload
 
 from .index import Index
@@ -75,14 +76,17 @@ def bulk_rows(index: Index) -> Iterator[tuple[BulkRow, bytes | None]]:
 
 def _rows_of(frame: RecordFrame) -> tuple[list[BulkRow], list[bytes | None]]:
     stored, inline = frame.stored_rows()
-    whole = [row if blob is None else row + _NO_DIGEST for row, blob in zip(stored, inline, strict=True)]
+    if None in inline:
+        whole = b"".join([row if blob is None else row + _NO_DIGEST for row, blob in zip(stored, inline, strict=True)])
+    else:
+        whole = _NO_DIGEST.join((*stored, b""))
     try:
-        return _rows.decode(b"\xdd" + len(whole).to_bytes(4, "big") + b"".join(whole)), inline
+        return _rows.decode(b"\xdd" + len(stored).to_bytes(4, "big") + whole), inline
     except (msgspec.MsgspecError, RecursionError, ValueError) as error:
         raise FormatError(f"the rows of a frame do not parse: {error}", where=frame.where) from None
 
 
-def response_behind(row: BulkRow, blob: bytes) -> Any:
+def response_behind(row: BulkRow | Row, blob: bytes) -> Any:
     """The response that stands behind a row; `ABSENT` where there is none. Raises `FormatError`."""
     # Too short to be nested too deep, and no timestamp: then it is enough that it is encoded to the same bytes.
     if row.response_encoding == ENCODING_STRUCTURED and len(blob) < MAX_DEPTH and 0xFF not in blob:

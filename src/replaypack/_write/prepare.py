@@ -12,7 +12,7 @@ import msgspec
 from replaypack import values
 from replaypack._arguments import check_type, names_of
 from replaypack._plain import Census, survey
-from replaypack.canonical import canonical_json, key_of_canonical, opaque_key
+from replaypack.canonical import opaque_key
 from replaypack.errors import UsageError, ValueEncodingError
 from replaypack.format.digests import digest
 from replaypack.format.row import ABSENT_DIGEST, FLAGS, INLINE_LIMIT, STATUSES, BlobRef
@@ -32,7 +32,7 @@ _MAX_BLOB = 1 << 31
 _NOTHING: Mapping[int, list[bytes]] = {}
 
 
-class PreparedCall(msgspec.Struct):
+class PreparedCall(msgspec.Struct, gc=False):
     """The half of a record that is known before the call: its key, and what was sent, as bytes."""
 
     kind: str
@@ -48,7 +48,7 @@ class PreparedCall(msgspec.Struct):
     learned: int = 0
 
 
-class Prepared(msgspec.Struct):
+class Prepared(msgspec.Struct, gc=False):
     """A record before it has a place: everything that can be computed without the recorder's lock."""
 
     kind: str
@@ -108,10 +108,7 @@ def prepare_call(
             key_bytes, items, parts = history
             identity_ref, pieces = _blob(identity, "/identity", census, {id(items): parts})
         else:
-            if match.rules:
-                key_bytes = match.key(kind, identity, census=census)
-            else:
-                key_bytes = key_of_canonical(kind, canonical_json(identity, census=census))
+            key_bytes = match.key(kind, identity, census=census)
             identity_ref, pieces = _blob(identity, "/identity", census)
         if request is ABSENT:
             request_ref, identity_ref = identity_ref, None

@@ -6,9 +6,6 @@ from typing import Any
 
 from replaypack._plain import Census
 from replaypack.policies.redaction import Redactor
-from replaypack.values import ABSENT
-
-from .prepare import describe_error
 
 __all__ = ["redact_parts"]
 
@@ -16,18 +13,8 @@ __all__ = ["redact_parts"]
 def redact_parts(redactor: Redactor, parts: list[Any]) -> int:
     """Remove secrets from parts of a record, in place; return the flags (bits) that say what was done.
 
-    A part may be the census of one. Exceptions come back as their description. What is of a wrong type stays, to be
-    refused by what checks it.
+    A part may be the census of one. What is of a wrong type stays, to be refused by what checks it.
     """
-    there = []
-    for number, part in enumerate(parts):
-        if part is None or part is ABSENT:
-            continue
-        if isinstance(part, BaseException):
-            part = parts[number] = describe_error(part)
-        there.append(part)
-    if redactor.is_clean(there):
-        return 0
     bits = 0
     for number, part in enumerate(parts):
         value = part.value if type(part) is Census else part

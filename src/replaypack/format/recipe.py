@@ -114,8 +114,8 @@ def encode_ops(ops: Sequence[Op]) -> bytes:
     Plain range: ``uvarint(length << 2) uvarint(offset)``. Base64 range: ``uvarint(length << 2 | 1) flags
     uvarint(offset)``. Run: ``uvarint(count << 2 | 2) uvarint(back) uvarint(start)``.
     """
-    if len(ops) == 1 and type(ops[0]) is Range and not ops[0][2]:
-        return b"".join((b"\1", uvarint(ops[0][1] << 2), uvarint(ops[0][0])))
+    if len(ops) == 1 and type(op := ops[0]) is Range and not op[2]:
+        return b"\1" + uvarint(op[1] << 2) + uvarint(op[0])
     out = bytearray()
     append_uvarint(out, len(ops))
     for op in ops:

@@ -208,11 +208,12 @@ class RecordFrame:
         last = self.count if last is None else min(last, self.count)
         rows, inlines = self._ends or self._make_ends()
         raw = self.raw
-        marks = zip(pairwise(inlines[first : last + 1]), self._inline[first:last], strict=True)
-        return (
-            [raw[start:end] for start, end in pairwise(rows[first : last + 1])],
-            [raw[start:end] if mark else None for (start, end), mark in marks],
-        )
+        stored = [raw[start:end] for start, end in pairwise(rows[first : last + 1])]
+        behind: list[bytes | None] = [raw[start:end] for start, end in pairwise(inlines[first : last + 1])]
+        marks = self._inline[first:last]
+        if 0 in marks:
+            behind = [inline if mark else None for inline, mark in zip(behind, marks, strict=True)]
+        return stored, behind
 
     def record(self, number: int) -> tuple[Row, bytes, bytes | None]:
         """Return record ``number``: its row, the whole bytes of the row, its inline response or None."""

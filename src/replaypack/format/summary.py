@@ -113,17 +113,37 @@ class Summary:
 
     def add(self, row: Row) -> None:
         """Add the next record."""
-        own = self._sum
-        own.add(row)
+        self._sum.add(row)
         self.records += 1
-        ends = not (row.key[-1] ^ row.response_digest[-1]) & _MASK
-        if own.records >= _LEAST and (ends or own.records >= _MOST):
-            self._packed += _RUN.pack(*own.run())
-            self._sum = RunSum()
+        if _ends_run(row, self._sum.records):
+            self._end_run()
+
+    def add_all(self, rows: Sequence[Row]) -> None:
+        """Add the next records."""
+        self.records += len(rows)
+        while rows:
+            before = self._sum.records
+            end = next((end for end, row in enumerate(rows, 1) if _ends_run(row, before + end)), None)
+            self._sum.add_all(rows[:end])
+            if end is None:
+                return
+            self._end_run()
+            rows = rows[end:]
+
+    def _end_run(self) -> None:
+        self._packed += _RUN.pack(*self._sum.run())
+        self._sum = RunSum()
 
     def encode(self) -> bytes:
         """The runs so far, the last one as it is."""
         return bytes(self._packed) + (_RUN.pack(*self._sum.run()) if self._sum.records else b"")
+
+
+def _ends_run(row: Row, records: int) -> bool:
+    """Whether a run of so many records ends behind this one."""
+    if records < _LEAST:
+        return False
+    return records >= _MOST or not (row.key[-1] ^ row.response_digest[-1]) & _MASK
 
 
 def parse_runs(raw: bytes, records: int, *, where: str = "summary") -> list[Run]:

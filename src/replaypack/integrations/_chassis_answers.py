@@ -30,8 +30,12 @@ class StoredRecord(ReplayRecord):  # type: ignore[misc]
     Copies of it, and what `dataclasses.replace` makes of it, are ordinary records.
     """
 
-    __slots__ = ("_blob", "_key", "_redactor", "_request", "_response", "_row", "_view")
+    __slots__ = ("_place", "_request", "_response", "_row")
     __hash__ = None  # type: ignore[assignment]
+    #: The recording, the key asked for, what removes secrets or None, and the blob that holds the response or None.
+    #: In one tuple: most answers are asked for their kind and response alone.
+    _place: tuple[Recording, str, SecretRedactor | None, bytes | None]
+    _row: Row | BulkRow
     _request: Any
     _response: Any
     # Frozen dataclasses are slow to set; the fields themselves cannot be set here.
@@ -52,11 +56,8 @@ class StoredRecord(ReplayRecord):  # type: ignore[misc]
     ) -> Any:
         """The answer to a lookup of ``key``: with its response, or the blob that holds it, or neither."""
         self = object.__new__(cls)
-        self._view = view
+        self._place = view, key, redactor, blob
         self._row = row
-        self._key = key
-        self._redactor = redactor
-        self._blob = blob
         self._request = _UNREAD
         self._response = response if response is _UNREAD else self._shown(response)
         return self
@@ -64,7 +65,8 @@ class StoredRecord(ReplayRecord):  # type: ignore[misc]
     def _shown(self, value: Any) -> Any:
         if value is ABSENT:
             return None
-        return value if self._redactor is None else self._redactor.redact_value(value)
+        redactor = self._place[2]
+        return value if redactor is None else redactor.redact_value(value)
 
     def _text(self, name: str) -> str | None:
         value = (self._row.attributes or {}).get(name)
@@ -81,20 +83,21 @@ class StoredRecord(ReplayRecord):  # type: ignore[misc]
 
     @property
     def key(self) -> str:
-        return self._key  # type: ignore[no-any-return]
+        return self._place[1]
 
     @property
     def request(self) -> dict[str, Any]:
         if self._request is _UNREAD:
-            self._request = self._shown(interaction(self._view.record(self._row.seq))["request"])
+            self._request = self._shown(interaction(self._place[0].record(self._row.seq))["request"])
         return self._request  # type: ignore[no-any-return]
 
     @property
     def response(self) -> Any:
         if self._response is _UNREAD:
-            blob = self._blob
-            found = self._view.record(self._row.seq).response if blob is None else response_behind(self._row, blob)
-            self._response = found if self._redactor is None and found is not ABSENT else self._shown(found)
+            view, _, redactor, blob = self._place
+            row = self._row
+            found = view.record(row.seq).response if blob is None else response_behind(row, blob)
+            self._response = found if redactor is None and found is not ABSENT else self._shown(found)
         return self._response
 
     @property
@@ -130,10 +133,10 @@ def held_rows(view: Recording) -> dict[str, Any] | None:
             row = pair[0]
             key = row.attributes.get("key") if row.attributes else None
             if isinstance(key, str) and row.scope is None and row.scheme == "opaque":
-                run = rows.get(key)
-                if run is None:
-                    rows[key] = pair
-                elif type(run) is list:
+                run = rows.setdefault(key, pair)
+                if run is pair:
+                    continue
+                if type(run) is list:
                     run.append(pair)
                 else:
                     rows[key] = [run, pair]

@@ -202,28 +202,36 @@ class Redactor:
         return result, walk.bits
 
     def is_clean(self, values: Iterable[Any]) -> bool:
-        """Whether none of these, or of what they are the census of, has a secret.
+        """Whether none of these, or of what they are the census of, has a secret. None and `ABSENT` have none.
 
         False also where one of them has to be looked at by itself.
         """
+        state = self._state
+        memo = state.memo
         keys: list[object] = []
         texts: list[str] = []
         blobs: list[bytes] = []
         for value in values:
-            if type(value) is str:
-                texts.append(value)
-            elif type(value) is Census and value.texts is not None:
-                keys += value.keys
-                texts += value.texts
+            if value is None or value is ABSENT:
+                continue
+            cls = type(value)
+            if cls is str:
+                if value not in memo.clean:
+                    texts.append(value)
+            elif cls is Census and value.texts is not None:
+                if not memo.keys.issuperset(value.keys):
+                    keys += value.keys
+                if not memo.clean.issuperset(value.texts):
+                    texts += value.texts
                 blobs += value.blobs
             else:
-                found = leaves(value.value if type(value) is Census else value)
+                found = leaves(value.value if cls is Census else value)
                 if found is None:
                     return False
                 keys += found[0]
                 texts += found[1]
                 blobs += found[2]
-        return not self._any_dirty(keys, texts, blobs, self._state)
+        return not (keys or texts or blobs) or not self._any_dirty(keys, texts, blobs, state)
 
     def _dirty(self, value: Any, state: _State) -> bool | None:
         """Whether a pass through a value may change it; None where it is not plain data."""

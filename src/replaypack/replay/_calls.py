@@ -13,6 +13,7 @@ from replaypack.recording import Record
 
 from ._capture import PLAIN, Capture
 from ._convert import converter
+from ._cursor import Answer
 from ._streams import Opened, aplay, atee, is_stream, log_of, opening, play, tee
 from .failures import rebuild
 from .modes import BoundaryKind
@@ -29,11 +30,11 @@ class Calls(ABC):
     _timed: bool
 
     @abstractmethod
-    def _begin(self, kind: str, identity: Any, name: str | None) -> Record | Capture | None:
+    def _begin(self, kind: str, identity: Any, name: str | None) -> Record | Answer | Capture | None:
         """What to do for a call: give the answer of a record, or make it and capture it, or (None) just make it."""
 
     @abstractmethod
-    async def _abegin(self, kind: str, identity: Any, name: str | None) -> Record | Capture | None:
+    async def _abegin(self, kind: str, identity: Any, name: str | None) -> Record | Answer | Capture | None:
         """`_begin`, without blocking the event loop."""
 
     def tool(self, name: str, args: Any, call: Callable[[], _T], *, returns: Any = None) -> _T:
@@ -41,11 +42,14 @@ class Calls(ABC):
 
         See `call` for everything else.
         """
-        return self.call(_TOOL, _tool_identity(name, args), call, name=name, returns=returns)
+        if type(name) is not str or not name:
+            _check_tool(name)
+        return self.call(_TOOL, {"name": name, "args": args}, call, name=name, returns=returns)
 
     async def atool(self, name: str, args: Any, call: Callable[[], Awaitable[_T]], *, returns: Any = None) -> _T:
         """`tool` with a function to be awaited."""
-        return await self.acall(_TOOL, _tool_identity(name, args), call, name=name, returns=returns)
+        _check_tool(name)
+        return await self.acall(_TOOL, {"name": name, "args": args}, call, name=name, returns=returns)
 
     def model(
         self, identity: str | Mapping[str, Any], request: Any, call: Callable[[], _T], *, returns: Any = None
@@ -83,9 +87,11 @@ class Calls(ABC):
         if not callable(call):
             _refuse(call)
         step = self._begin(kind, identity, name)
+        if type(step) is Answer and returns is None:
+            return step.response  # type: ignore[no-any-return]
         if step is None:
             return call()
-        if isinstance(step, Record):
+        if not isinstance(step, Capture):
             return self._answer(step, returns)  # type: ignore[no-any-return]
         try:
             result = call()
@@ -109,7 +115,7 @@ class Calls(ABC):
         step = await self._abegin(kind, identity, name)
         if step is None:
             return await call()
-        if isinstance(step, Record):
+        if not isinstance(step, Capture):
             return self._answer(step, returns)  # type: ignore[no-any-return]
         try:
             result = await call()
@@ -138,7 +144,7 @@ class Calls(ABC):
         if step is None:
             return (yield from call())
         convert = converter(returns)
-        if isinstance(step, Record):
+        if not isinstance(step, Capture):
             return (yield from play(step, convert, timed=self._timed))
         try:
             source = iter(call())
@@ -165,7 +171,7 @@ class Calls(ABC):
             if step is None:
                 return log_of(None), aiter(call()), None
             convert = converter(returns)
-            if isinstance(step, Record):
+            if not isinstance(step, Capture):
                 return log_of(None), aplay(step, convert, timed=self._timed), None
             try:
                 source = aiter(call())
@@ -176,17 +182,18 @@ class Calls(ABC):
 
         return opening(opened)
 
-    def _answer(self, record: Record, returns: Any) -> Any:
-        row = record.head
-        if row.attributes is not None and (stream := is_stream(record)) is not None:
-            return (aplay if stream == "async" else play)(record, converter(returns), timed=self._timed)
-        if row.status:
-            raise rebuild(record.error or {})
+    def _answer(self, record: Record | Answer, returns: Any) -> Any:
+        if type(record) is not Answer:
+            row = record.head
+            if row.attributes is not None and (stream := is_stream(record)) is not None:
+                return (aplay if stream == "async" else play)(record, converter(returns), timed=self._timed)
+            if row.status:
+                raise rebuild(record.error or {})
         convert = None if returns is None else converter(returns)
         return record.response if convert is None else convert(record.response)
 
     def _outcome(self, capture: Capture, result: Any, returns: Any) -> Any:
-        convert = converter(returns)
+        convert = None if returns is None else converter(returns)
         cls = type(result)
         if cls not in PLAIN:
             if hasattr(cls, "__anext__"):
@@ -211,10 +218,9 @@ def _refuse(call: object) -> NoReturn:
     )
 
 
-def _tool_identity(name: str, args: Any) -> dict[str, Any]:
+def _check_tool(name: object) -> None:
     if not isinstance(name, str) or not name:
         raise UsageError("a tool has a name, which is text")
-    return {"name": name, "args": args}
 
 
 def _model_identity(identity: str | Mapping[str, Any], request: Any) -> dict[str, Any]:

@@ -5,17 +5,41 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from typing import Any
+
+import msgspec
 
 from replaypack._read.ahead import UNREAD, Ahead
 from replaypack.canonical import key_digest
 from replaypack.errors import CanonicalizationError, PurgedError
-from replaypack.format.row import Row
+from replaypack.format.row import STATUSES, Row
 from replaypack.recording import Record, Recording
 
-__all__ = ["Cursor"]
+__all__ = ["Answer", "Cursor"]
 
 #: How many records are parsed together, at first and at most.
 _FEW, _MANY = 2, 64
+
+
+class Answer(msgspec.Struct, frozen=True, gc=False):
+    """A plain value that answers a call in recorded order: no `Record` is made of what nobody looks at more closely."""
+
+    head: Row
+    response: Any
+
+    @property
+    def seq(self) -> int:
+        """The number of the record."""
+        return self.head.seq
+
+    @property
+    def status(self) -> str:
+        """That of the record."""
+        return STATUSES[self.head.status]
+
+    @property
+    def error(self) -> None:
+        """None: the call did not fail."""
 
 
 class Cursor:
@@ -39,8 +63,8 @@ class Cursor:
         self._front = 0
         self._bits = bytearray((self._count + 7) // 8)
         self._scattered = False  # whether any is set
-        # The record before the front, while calls come in recorded order.
-        self._before: Record | None = None
+        # While calls come in recorded order: the record before the front, or those parsed around or before it.
+        self._before: Record | Ahead | None = None
         self._ahead = Ahead()
         # Where to go on, by key and label of the records; only of keys of which the first record is played. What is
         # played in recorded order is not counted here: the bits tell.
@@ -49,7 +73,7 @@ class Cursor:
         self._tallies: dict[tuple[bytes, str | None], tuple[int, int | None]] = {}
         self._lock = threading.Lock()
 
-    def take_next(self, kind: str, identity: object, scope: str | None) -> Record | None:
+    def take_next(self, kind: str, identity: object, scope: str | None) -> Record | Answer | None:
         """`take` where the call is the one that was recorded next; None where `take` has to see.
 
         That such a call holds no secret follows from its key: it is not searched.
@@ -66,7 +90,7 @@ class Cursor:
     def _as_it_is(self) -> bool:
         return self.recording.keys_as_they_are
 
-    def take(self, key: bytes, scope: str | None = None) -> Record | None:
+    def take(self, key: bytes, scope: str | None = None) -> Record | Answer | None:
         """Consume the next record of a key (32 bytes) and return it, its response loaded.
 
         None where there is none: the call was never recorded, or is exhausted (`recorded` tells). Raises
@@ -108,34 +132,42 @@ class Cursor:
         # After its tables were exchanged, a recording that is being written may have more than were there.
         return record if record is None or record.seq < self._count else None
 
-    def _take_front(self, key: bytes, scope: str | None) -> Record | None:
+    def _take_front(self, key: bytes, scope: str | None) -> Record | Answer | None:
         """The record at the front, if it is the one that is asked for."""
         while (before := self._before) is not None:
-            ahead, index = self._ahead, self.recording._index
-            at = self._front - ahead.first
-            if not 0 <= at < len(ahead.rows) or ahead.index is not index:
+            ahead, front = self._ahead, self._front
+            at = front - ahead.first
+            if not 0 <= at < ahead.count or ahead.index is not self.recording._index:
                 ahead, at = self._look_ahead(before), 0
-                if before.seq + 1 != self._front or not ahead.rows or ahead.index is not index:
+                if ahead.first != front or not ahead.count:
                     break
             row = ahead.rows[at]
-            asked = (row.key if ahead.keys is None else ahead.keys[at]) == key and row.scope == scope
-            response = ahead.take(at) if asked else UNREAD
             answers = self._answers(row)
-            if answers and not asked:
+            response = UNREAD
+            if ahead.keys[at] == key and row.scope == scope:
+                response, ahead.responses[at] = ahead.responses[at], UNREAD
+            elif answers:
                 break
-            record = Record(self.recording, ahead.found[at], index, response)
-            if answers and response is UNREAD:
-                record.response  # noqa: B018 - what cannot be read is not played
             # One that answers nothing is stepped over, whatever is asked for.
-            if self._play(row.seq, record) and answers:
-                return record
+            answer: Record | Answer = Answer(row, response)
+            if answers and (response is UNREAD or row.status or row.attributes is not None):
+                assert ahead.index is not None
+                answer = Record(self.recording, ahead.found(at), ahead.index, response)
+                answer.response  # noqa: B018 - what cannot be read is not played
+            with self._lock:
+                played = front == self._front and not self._scattered
+                if played:
+                    self._front, self._before = front + 1, ahead
+            if (played or self._play(front, ahead)) and answers:
+                return answer
         return None
 
-    def _look_ahead(self, before: Record) -> Ahead:
+    def _look_ahead(self, before: Record | Ahead) -> Ahead:
         """Parse the records behind one: more and more together, for it may be that few are asked for in order."""
         last = self._ahead
-        count = 2 * len(last.rows) if last.first + len(last.rows) == before.seq + 1 else 0
-        count = min(max(count, _FEW), _MANY, self._count - before.seq - 1)
+        first = before.seq + 1 if isinstance(before, Record) else before.first + before.count
+        count = 2 * last.count if last.first + last.count == first else 0
+        count = min(max(count, _FEW), _MANY, self._count - first)
         self._ahead = ahead = self.recording.ahead(before, count)
         return ahead
 
@@ -154,7 +186,7 @@ class Cursor:
                     self._next[key, label] = min(self._next[key, label], nth)
         return record
 
-    def _play(self, seq: int, record: Record | PurgedError) -> bool:
+    def _play(self, seq: int, record: Record | Ahead | PurgedError) -> bool:
         """Mark a record as played; false where it was."""
         with self._lock:
             if seq != self._front:
@@ -164,13 +196,14 @@ class Cursor:
                 self._scattered = True
                 return True
             front = seq + 1
-            while self._scattered and front < self._count and self._bits[front >> 3] >> (front & 7) & 1:
-                front += 1
+            if self._scattered:
+                while front < self._count and self._bits[front >> 3] >> (front & 7) & 1:
+                    front += 1
             self._front = front
-            self._before = record if front == seq + 1 and isinstance(record, Record) else None
+            self._before = record if front == seq + 1 and not isinstance(record, PurgedError) else None
         return True
 
-    def give_back(self, record: Record) -> None:
+    def give_back(self, record: Record | Answer) -> None:
         """Undo a `take` whose caller went away: the record answers the next call."""
         seq = record.seq
         with self._lock:

@@ -16,6 +16,7 @@ from replaypack.errors import FormatError, ReplaypackError
 from replaypack.recording import Record
 
 from ._capture import SCALARS, Capture, plain_result
+from ._cursor import Answer
 from .failures import rebuild
 
 __all__ = ["Convert", "Opened", "aplay", "atee", "is_stream", "log_of", "opening", "play", "tee"]
@@ -214,13 +215,13 @@ async def _aclose(source: Any) -> None:
 # Replay
 
 
-def is_stream(record: Record) -> str | None:
+def is_stream(record: Record | Answer) -> str | None:
     """``"sync"`` or ``"async"`` for the record of a stream, else None."""
     attributes = record.head.attributes
     return attributes.get("stream") if attributes is not None else None
 
 
-def _read(record: Record) -> tuple[list[Any], list[int], Any, Exception | None]:
+def _read(record: Record | Answer) -> tuple[list[Any], list[int], Any, Exception | None]:
     """Items, offsets, return value and final exception of a record; a call that was whole is a stream of one."""
     response = record.response
     error = rebuild(record.error or {}) if record.status == "error" else None
@@ -239,7 +240,7 @@ def _read(record: Record) -> tuple[list[Any], list[int], Any, Exception | None]:
     return items, offsets, stream.get("returned"), error
 
 
-def play(record: Record, convert: Convert | None, *, timed: bool) -> Generator[Any, Any, Any]:
+def play(record: Record | Answer, convert: Convert | None, *, timed: bool) -> Generator[Any, Any, Any]:
     """Yield the items of a record; ``timed`` waits for each as long as it took."""
     begin = time.perf_counter_ns()
     items, offsets, returned, error = _read(record)
@@ -254,7 +255,7 @@ def play(record: Record, convert: Convert | None, *, timed: bool) -> Generator[A
     return returned
 
 
-async def aplay(record: Record, convert: Convert | None, *, timed: bool) -> AsyncGenerator[Any, Any]:
+async def aplay(record: Record | Answer, convert: Convert | None, *, timed: bool) -> AsyncGenerator[Any, Any]:
     """`play` for ``async for``."""
     import asyncio  # importing replaypack does not pay for it
 

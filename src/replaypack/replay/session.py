@@ -25,7 +25,7 @@ from replaypack.recording import Record, Recording
 from ._calls import Calls, name_of
 from ._capture import Capture, Sink
 from ._context import CURRENT, leave, scope_of, scoped
-from ._cursor import Cursor
+from ._cursor import Answer, Cursor
 from ._functions import wrapped
 from ._misses import mismatch
 from ._source import Source
@@ -123,7 +123,7 @@ class ReplaySession(Calls):
         self._cursor: Cursor | None = None
         self._sink: Sink | None = None
         self._misses: dict[tuple[bytes, str | None], int] = {}
-        self._last: Record | None = None
+        self._last: Record | Answer | None = None
 
     @classmethod
     def from_recording(cls, recording: Recording, **options: Any) -> Self:
@@ -391,7 +391,7 @@ class ReplaySession(Calls):
 
     # One call
 
-    def _begin(self, kind: str, identity: Any, name: str | None) -> Record | Capture | None:
+    def _begin(self, kind: str, identity: Any, name: str | None) -> Record | Answer | Capture | None:
         if not self._ready or self._closed or self._pid != process_id():
             if self._mode is ReplayMode.LIVE:
                 return None
@@ -420,7 +420,7 @@ class ReplaySession(Calls):
             name = name_of(identity)
         return self._sink.begin(kind, identity, name, scope)
 
-    async def _abegin(self, kind: str, identity: Any, name: str | None) -> Record | Capture | None:
+    async def _abegin(self, kind: str, identity: Any, name: str | None) -> Record | Answer | Capture | None:
         source = self._source
         if source is not None and source.blocks and (self._cursor is not None or not self._ready):
             import asyncio  # importing replaypack does not pay for it
@@ -437,8 +437,8 @@ class ReplaySession(Calls):
                 raise
         return self._begin(kind, identity, name)
 
-    def _give_back(self, step: asyncio.Future[Record | Capture | None]) -> None:
-        if not step.cancelled() and step.exception() is None and isinstance(record := step.result(), Record):
+    def _give_back(self, step: asyncio.Future[Record | Answer | Capture | None]) -> None:
+        if not step.cancelled() and step.exception() is None and isinstance(record := step.result(), Record | Answer):
             assert self._cursor is not None
             self._cursor.give_back(record)
 
