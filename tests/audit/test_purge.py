@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import random
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -706,6 +707,23 @@ def test_what_is_appended_meanwhile(archive: Archive) -> None:
         if not between.reached:
             break
     assert outcomes == {True, False}
+
+
+def test_another_purge_meanwhile(archive: Archive) -> None:
+    """Of the same records: both are done, or one says that the other was faster."""
+    fill(archive)
+    with archive.recorder("next", base="r", **options()) as recorder:
+        conversation(recorder, 3)
+    objects = objects_of(archive.storage)
+    for point in range(1000):
+        here = Archive("", storage=Meddling(objects))
+        between = Between(here.storage, point, lambda: purge(here, "r", [3, 4, 5], "asked to"))  # noqa: B023
+        with suppress(ConflictError):
+            purge(Archive("", storage=between), "r", [3, 4, 5], "asked to")
+        assert found(here.storage) == set(), point
+        assert {fault.code for fault in verify_archive(here)} <= {"latest.stale"}
+        if not between.reached:
+            break
 
 
 def test_the_same_large_media_in_a_recording_that_is_purged_meanwhile(archive: Archive) -> None:

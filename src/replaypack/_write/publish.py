@@ -508,7 +508,9 @@ class Publisher:
         try:
             self.look_again(everything=True)
         except ObjectMissingError:
-            self.storage.delete(revision_key(self.name, manifest.storage.revision))  # nobody can read it
+            number = manifest.storage.revision
+            if not _is_pointed_at(self.storage, self.name, number):  # else what was before it may be gone
+                self.storage.delete(revision_key(self.name, number))
             raise
         self.reused.clear()
         self.loose.clear()
@@ -596,7 +598,7 @@ def commit_behind(storage: Storage, name: str, manifest: Manifest) -> None:
     """Create a revision of what the one before it holds, unless the recording is deleted meanwhile.
 
     Raises `ObjectExistsError` where another writer was faster, `ConflictError` where the recording is gone, and
-    `StorageError`. No collection removes the revision before: ``latest.json`` does not name the new one yet.
+    `StorageError`. Who keeps the archive removes the revision before only where ``latest.json`` names the new one.
     """
     key, before = revision_key(name, manifest.storage.revision), revision_key(name, manifest.storage.revision - 1)
     gone = ConflictError(f"{storage.url}#{name} was deleted meanwhile", hint="nothing of it was written anew")
@@ -608,8 +610,19 @@ def commit_behind(storage: Storage, name: str, manifest: Manifest) -> None:
     try:
         storage.get(before)
     except ObjectMissingError:
+        if _is_pointed_at(storage, name, manifest.storage.revision):
+            return
         storage.delete(key)
         raise gone from None
+
+
+def _is_pointed_at(storage: Storage, name: str, revision: int) -> bool:
+    """Whether somebody has seen a revision, and wrote the hint of it or of a later one."""
+    key = latest_key(name)
+    try:
+        return parse_manifest(storage.get(key), where=key).storage.revision >= revision
+    except (ObjectMissingError, FormatError):
+        return False
 
 
 def create_revision(storage: Storage, name: str, manifest: Manifest) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from replaypack.errors import (
     AccessDeniedError,
     ConflictError,
+    ObjectMissingError,
     ReadOnlyStorageError,
     StorageUnsupportedError,
     UsageError,
@@ -22,7 +23,7 @@ from replaypack.format.manifest import MAX_PURGED, MAX_REASON
 from replaypack.format.names import check_name
 
 from ._faults import Report
-from ._inventory import Held, Inventory
+from ._inventory import Inventory
 from ._journals import Journals
 from ._payload import Payload
 from ._purge_delete import delete_replaced, heal_hints
@@ -153,6 +154,9 @@ class _Run:
         self._inventory: Inventory
         self._rewritten: dict[str, None] = {}
         self._shared: Records = {}
+        self._payload: Payload | None = None
+        self._copies: Records | None = None
+        self._deleted = False
         #: Revisions and packs (with their bytes) that were deleted.
         self._revisions: list[str] = []
         self._packs: dict[str, int] = {}
@@ -183,34 +187,20 @@ class _Run:
         """Do all of it."""
         target = self._target
         new, journals = self._begin()
-        id_ = target.current(self._inventory).id
-        payload: Payload | None = None
-        copies: Records | None = None
-        deleted = False
+        plan: Plan | None = None
         for _ in range(_ROUNDS):
-            self._inventory = Inventory(target.storage, self._inventory)
-            if target.current(self._inventory).id != id_:
-                raise ConflictError(
-                    f"{target.name} was recorded anew meanwhile", hint="look whether it is still to be done"
-                )
-            payload = find_payload(target, self._inventory, payload)
-            if copies is None:
-                copies = find_copies(target, self._inventory, payload)
-            plan = self._planner.plan(self._inventory, payload, self._packs)
-            self._shared |= plan.shared
-            journals.refuse(plan.bad)
-            if target.dry_run or (plan.is_done and (deleted or not self._rewritten)):
-                break
-            if plan.rewrites:
-                for held in plan.rewrites:
-                    self._rewrite(held, payload, plan)
-            else:
-                payload.keep_pieces()
-                if delete_replaced(target, plan, self._inventory, self._rewritten):
-                    self._note(plan)
-                    deleted = True
+            try:
+                plan = self._look(journals)
+                if target.dry_run or (plan.is_done and (self._deleted or not self._rewritten)):
+                    break
+                self._work(plan)
+            except ObjectMissingError:
+                # Another purge may be at work.
+                if Inventory(target.storage, self._inventory).held == self._inventory.held:
+                    raise
         else:
             raise self._unfinished(plan)
+        assert plan is not None
         newest = target.current(self._inventory)  # what came behind it was recorded when all was done
         if target.dry_run:
             self._note(plan)
@@ -230,17 +220,43 @@ class _Run:
             len(self._packs),
             sum(self._packs.values()),
             self._shared,
-            copies or {},
+            self._copies or {},
             [str(path) for path in journals.removable],
             temporary,
             [str(path) for path in journals.unreadable] + left,
             [],
         )
 
-    def _rewrite(self, held: Held, payload: Payload, plan: Plan) -> None:
-        uses = plan.uses.get(held.name)
-        rewrite_without(self._target, self._inventory, held, payload, uses, plan.bad, self._reason)
-        self._rewritten[held.name] = None
+    def _look(self, journals: Journals) -> Plan:
+        """Look the archive over: what is left to do."""
+        target = self._target
+        id_ = target.current(self._inventory).id
+        self._inventory = Inventory(target.storage, self._inventory)
+        if target.current(self._inventory).id != id_:
+            raise ConflictError(
+                f"{target.name} was recorded anew meanwhile", hint="look whether it is still to be done"
+            )
+        self._payload = find_payload(target, self._inventory, self._payload)
+        if self._copies is None:
+            self._copies = find_copies(target, self._inventory, self._payload)
+        plan = self._planner.plan(self._inventory, self._payload, self._packs)
+        self._shared |= plan.shared
+        journals.refuse(plan.bad)
+        return plan
+
+    def _work(self, plan: Plan) -> None:
+        """Write recordings anew, or, where that is done, delete."""
+        payload = self._payload
+        assert payload is not None
+        for held in plan.rewrites:
+            uses = plan.uses.get(held.name)
+            rewrite_without(self._target, self._inventory, held, payload, uses, plan.bad, self._reason)
+            self._rewritten[held.name] = None
+        if not plan.rewrites:
+            payload.keep_pieces()
+            if delete_replaced(self._target, plan, self._inventory, self._rewritten):
+                self._note(plan)
+                self._deleted = True
 
     def _note(self, plan: Plan) -> None:
         """Note what was, or would be, deleted."""
@@ -252,10 +268,14 @@ class _Run:
         storage, delete = self._target.storage, sure and not self._target.dry_run
         return [f"{storage.url}/{info.key}" for info in storage.leftovers(delete=delete, sure=sure)]
 
-    def _unfinished(self, plan: Plan) -> ConflictError:
-        parts = [f"recordings to write anew: {', '.join(held.name for held in plan.rewrites)}"] if plan.rewrites else []
-        parts += [f"revisions to delete: {', '.join(held.where for held in plan.manifests)}"] if plan.manifests else []
-        parts += [f"packs to delete: {', '.join(plan.packs)}"] if plan.packs else []
+    def _unfinished(self, plan: Plan | None) -> ConflictError:
+        parts = []
+        if plan is not None and plan.rewrites:
+            parts.append(f"recordings to write anew: {', '.join(held.name for held in plan.rewrites)}")
+        if plan is not None and plan.manifests:
+            parts.append(f"revisions to delete: {', '.join(held.where for held in plan.manifests)}")
+        if plan is not None and plan.packs:
+            parts.append(f"packs to delete: {', '.join(plan.packs)}")
         return ConflictError(
             f"{self._target.archive.url} is being written all the time, and bytes of the records are there still "
             f"({'; '.join(parts)})",
