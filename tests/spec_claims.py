@@ -22,7 +22,8 @@ from replaypack.format.catalog import CATALOG
 from replaypack.format.digests import digest, short_digest
 from replaypack.format.dsse import key_id, pae, parse_envelope, parse_statement, statement_of
 from replaypack.format.frame import decompress
-from replaypack.format.manifest import parse_manifest, read_root
+from replaypack.format.manifest import parse_manifest
+from replaypack.format.manifest_pages import read_root
 from replaypack.format.marks import parse_marks
 from replaypack.format.merkle import MerkleTree, audit_path_ranges, leaf_hash, node_hash
 from replaypack.format.names import check_name, pack_key_of, parse_locator

@@ -25,7 +25,8 @@ from replaypack.format.digests import digest, short_digest
 from replaypack.format.dsse import key_id, pae, parse_envelope, parse_statement, statement_of
 from replaypack.format.frame import decompress
 from replaypack.format.journal import read_journal
-from replaypack.format.manifest import parse_manifest, read_root
+from replaypack.format.manifest import parse_manifest
+from replaypack.format.manifest_pages import read_root
 from replaypack.format.merkle import MerkleTree, leaf_hash, merkle_root
 from replaypack.format.pack import parse_pack
 from replaypack.format.proof import check_proof

@@ -11,10 +11,12 @@ from replaypack.format.catalog import CatalogEntry, encode_catalog
 from replaypack.format.digests import digest
 from replaypack.format.frame import Compressor, decompress
 from replaypack.format.journal import JournalHead, encode_head, encode_record
-from replaypack.format.manifest import Content, Manifest, Match, PackRef, Redaction, Source, encode_manifest, match_note
-from replaypack.format.manifest import Storage as StorageSection
+from replaypack.format.manifest import Manifest, encode_manifest
+from replaypack.format.manifest_members import Content, Match, PackRef, Redaction, Source
+from replaypack.format.manifest_members import Storage as StorageSection
 from replaypack.format.merkle import MerkleTree, leaf_hash
 from replaypack.format.names import latest_key, open_key, pack_key_of, parse_locator, revision_key
+from replaypack.format.notes import match_note
 from replaypack.format.recipe import Range, Run
 from replaypack.format.record_frame import Entry, encode_entry
 from replaypack.format.row import encode_row

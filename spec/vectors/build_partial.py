@@ -16,7 +16,8 @@ from replaypack._write.merge import finish
 from replaypack._write.publish import Progress, Publisher
 from replaypack._write.segment import SegmentBuilder
 from replaypack.errors import PurgedError
-from replaypack.format.manifest import Manifest, Tombstone, encode_manifest
+from replaypack.format.manifest import Manifest, encode_manifest
+from replaypack.format.manifest_members import Tombstone
 from replaypack.format.names import latest_key, revision_key
 from replaypack.format.record_frame import blank_records
 from replaypack.format.row import discriminator

@@ -17,7 +17,8 @@ from ._read.packs import PackReader
 from ._write.journal import Leftover, read_head
 from .archive import Archive
 from .errors import ReplaypackWarning
-from .format.manifest import Manifest, PackRef
+from .format.manifest import Manifest
+from .format.manifest_members import PackRef
 from .policies.redaction import VALUES_ONLY, Redactor
 from .recording import Record, Recording
 from .recover import published_of, rebuild

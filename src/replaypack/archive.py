@@ -35,16 +35,10 @@ from .errors import (
     WithheldError,
 )
 from .format.digests import digest
-from .format.manifest import (
-    Content,
-    Manifest,
-    check_metadata,
-    match_note,
-    parse_manifest,
-    redaction_note,
-    redaction_policy,
-)
+from .format.manifest import Manifest, parse_manifest
+from .format.manifest_members import Content
 from .format.names import LATEST, MARKER, check_name, parse_locator, revision_key
+from .format.notes import check_metadata, match_note, redaction_note, redaction_policy
 from .policies.matching import MatchPolicy, MatchSpec
 from .policies.redaction import (
     DEFAULT,

@@ -32,8 +32,9 @@ from .errors import (
     UsageError,
 )
 from .format.journal import JOURNAL_VERSION, JournalHead, encode_record
-from .format.manifest import Manifest, check_metadata, error_note, match_policy
+from .format.manifest import Manifest
 from .format.merkle import leaf_hashes
+from .format.notes import check_metadata, error_note, match_policy
 from .format.recipe import encode_ops
 from .format.record_frame import Entry, stored_row
 from .format.row import Row, discriminator, encode_row

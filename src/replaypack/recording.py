@@ -25,8 +25,10 @@ from ._read.sequence import found_in, in_order
 from ._threads import in_thread
 from .canonical import opaque_key
 from .errors import ConflictError, FormatError, ObjectMissingError, PurgedError, UsageError, WithheldError
-from .format.manifest import NEAR_LIMIT, Manifest, Redaction, Tombstone, redaction_policy
+from .format.manifest import Manifest
+from .format.manifest_members import NEAR_LIMIT, Redaction, Tombstone
 from .format.merkle import leaf_hash
+from .format.notes import redaction_policy
 from .format.recipe import BLOB_LIMIT, Range
 from .format.record_frame import RecordFrame
 from .format.row import STATUSES, Row, discriminator

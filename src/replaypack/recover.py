@@ -23,7 +23,9 @@ from ._write.segment import PACK_TARGET, SegmentBuilder
 from .errors import ConflictError, FormatError, JournalError, RecordingExistsError, ReplaypackError, without_frames
 from .format.frame import MAX_FRAME
 from .format.journal import JournalHead, JournalRecord
-from .format.manifest import Content, Manifest, PackRef, content_problem
+from .format.manifest import Manifest
+from .format.manifest_checks import content_problem
+from .format.manifest_members import Content, PackRef
 from .format.merkle import leaf_hash
 from .format.names import open_key, revision_key, sibling_name
 from .format.record_frame import MAX_FRAME_RECORDS, Entry, encode_frame

@@ -25,20 +25,10 @@ from replaypack.errors import FormatError, JournalError, RecordingExistsError, R
 from replaypack.format.digests import digest, short_digest
 from replaypack.format.frame import Compressor
 from replaypack.format.journal import JournalHead, encode_head
-from replaypack.format.manifest import (
-    Content,
-    Manifest,
-    Match,
-    PackRef,
-    PageRef,
-    Redaction,
-    Segment,
-    TableRef,
-    encode_manifest,
-    encode_pack_page,
-    parse_manifest,
-)
-from replaypack.format.manifest import Storage as StorageSection
+from replaypack.format.manifest import Manifest, encode_manifest, parse_manifest
+from replaypack.format.manifest_members import Content, Match, PackRef, PageRef, Redaction, Segment, TableRef
+from replaypack.format.manifest_members import Storage as StorageSection
+from replaypack.format.manifest_pages import encode_pack_page
 from replaypack.format.merkle import MerkleTree, leaf_hash
 from replaypack.format.names import latest_key, pack_key_of, revision_key
 from replaypack.format.pack import (

@@ -9,7 +9,8 @@ import msgspec
 
 import replaypack
 from replaypack.audit import FAULTS, Fault
-from replaypack.format.manifest import Content, Manifest, Storage, encode_manifest, parse_manifest
+from replaypack.format.manifest import Manifest, encode_manifest, parse_manifest
+from replaypack.format.manifest_members import Content, Storage
 
 NAME = "runs/sealed"
 

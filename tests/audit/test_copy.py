@@ -31,7 +31,7 @@ from replaypack.errors import (
     WithheldError,
 )
 from replaypack.format.frame import decompress
-from replaypack.format.manifest import Source
+from replaypack.format.manifest_members import Source
 from replaypack.format.marks import MARKS, encode_marks
 from replaypack.format.names import latest_key, revision_key
 from replaypack.format.pack import TRAILER_SIZE, parse_pack

@@ -17,7 +17,8 @@ from replaypack.format.catalog import CATALOG
 from replaypack.format.digests import digest
 from replaypack.format.dsse import MAX_ENVELOPE, parse_envelope
 from replaypack.format.frame import Compressor
-from replaypack.format.manifest import Manifest, PackRef, encode_manifest, parse_manifest
+from replaypack.format.manifest import Manifest, encode_manifest, parse_manifest
+from replaypack.format.manifest_members import PackRef
 from replaypack.format.marks import MARKS
 from replaypack.format.names import latest_key, pack_key_of, revision_key, signature_key
 from replaypack.format.pack import TRAILER_SIZE

@@ -76,7 +76,8 @@ def _recording_of(content: str, tmp_path: Path) -> replaypack.Recording:
     """A recording with this content section; its records are not there."""
     import msgspec
 
-    from replaypack.format.manifest import Content, Manifest, content_digest_of
+    from replaypack.format.manifest import Manifest, content_digest_of
+    from replaypack.format.manifest_members import Content
 
     with replaypack.Archive(tmp_path).recorder("r"):
         pass

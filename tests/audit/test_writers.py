@@ -140,7 +140,7 @@ def test_literals_that_end_elsewhere(archive_path: Path) -> None:
 
 
 def test_a_near_range_beyond_its_pack(archive_path: Path) -> None:
-    from replaypack.format.manifest import Near
+    from replaypack.format.manifest_members import Near
 
     [segment] = replaypack.Archive(archive_path).open(NAME).manifest.storage.segments
     near = Near(pack=0, offset=(1 << 31), length=1000)
@@ -149,7 +149,7 @@ def test_a_near_range_beyond_its_pack(archive_path: Path) -> None:
 
 
 def test_tables_that_name_frames_elsewhere(archive_path: Path) -> None:
-    from replaypack.format.manifest import inline_root
+    from replaypack.format.manifest_pages import inline_root
     from replaypack.format.table import KEYS, Root
 
     [segment] = replaypack.Archive(archive_path).open(NAME).manifest.storage.segments
@@ -166,7 +166,7 @@ def test_tables_that_name_frames_elsewhere(archive_path: Path) -> None:
 
 
 def test_records_and_literals_tables_exchanged_gives_gaps(archive_path: Path) -> None:
-    from replaypack.format.manifest import inline_root
+    from replaypack.format.manifest_pages import inline_root
     from replaypack.format.table import RECORDS, Root
 
     [segment] = replaypack.Archive(archive_path).open(NAME).manifest.storage.segments

@@ -17,7 +17,8 @@ from replaypack.canonical import canonical_json
 from replaypack.errors import ReplaypackError
 from replaypack.format.digests import digest, short_digest
 from replaypack.format.frame import Compressor, decompress
-from replaypack.format.manifest import parse_manifest, read_root
+from replaypack.format.manifest import parse_manifest
+from replaypack.format.manifest_pages import read_root
 from replaypack.format.names import latest_key, pack_key_of
 from replaypack.format.pack import FrameKind, Origin, PackBuilder
 from replaypack.format.table import (

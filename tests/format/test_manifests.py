@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from replaypack import Archive
 from replaypack.errors import CanonicalizationError, FormatError, UsageError
 from replaypack.format.digests import digest
-from replaypack.format.manifest import (
+from replaypack.format.manifest import Manifest, content_digest_of, encode_manifest, parse_manifest
+from replaypack.format.manifest_members import (
     MAX_MANIFEST,
-    MAX_METADATA,
     Content,
-    Manifest,
     Match,
     PackRef,
     PageRef,
@@ -24,17 +23,10 @@ from replaypack.format.manifest import (
     Segment,
     Storage,
     TableRef,
-    check_metadata,
-    content_digest_of,
-    encode_manifest,
-    encode_pack_page,
-    error_note,
-    inline_root,
-    parse_manifest,
-    parse_pack_page,
-    read_root,
 )
+from replaypack.format.manifest_pages import encode_pack_page, inline_root, parse_pack_page, read_root
 from replaypack.format.merkle import MerkleTree
+from replaypack.format.notes import MAX_METADATA, check_metadata, error_note
 from replaypack.format.table import KEYS, RECORDS, TABLES, Location, Root
 
 from .strategies import mutated

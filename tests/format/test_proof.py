@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from replaypack.errors import FormatError, ProofError, ReplaypackError, UsageError
 from replaypack.format.digests import digest
 from replaypack.format.dsse import MAX_ENVELOPE, pae, parse_envelope, parse_statement
-from replaypack.format.manifest import Content, Match, Redaction, content_digest_of
+from replaypack.format.manifest import content_digest_of
+from replaypack.format.manifest_members import Content, Match, Redaction
 from replaypack.format.merkle import (
     MerkleTree,
     audit_path,

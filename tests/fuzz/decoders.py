@@ -21,7 +21,8 @@ from replaypack.format.digests import digest, short_digest
 from replaypack.format.dsse import PAYLOAD_TYPE, Envelope, pae, parse_envelope, parse_statement
 from replaypack.format.frame import Compressor, decompress
 from replaypack.format.journal import read_journal
-from replaypack.format.manifest import parse_manifest, read_root
+from replaypack.format.manifest import parse_manifest
+from replaypack.format.manifest_pages import read_root
 from replaypack.format.marks import encode_marks, parse_marks
 from replaypack.format.names import parse_locator
 from replaypack.format.pack import parse_pack, parse_toc

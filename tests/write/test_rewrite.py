@@ -16,7 +16,7 @@ from replaypack._write.intervals import Intervals
 from replaypack._write.publish import Publisher, progress_of
 from replaypack._write.rewrite import Fate, rewrite, used_literals
 from replaypack.errors import FormatError
-from replaypack.format.manifest import PackRef
+from replaypack.format.manifest_members import PackRef
 from replaypack.format.names import pack_key_of, revision_key
 from replaypack.format.pack import parse_pack
 from replaypack.format.record_frame import RecordFrame, encode_frame

@@ -15,7 +15,9 @@ from typing import Any
 import msgspec
 
 from replaypack.errors import FormatError, PurgedError
-from replaypack.format.manifest import Manifest, PackRef, PageRef, Segment, parse_pack_page, read_root
+from replaypack.format.manifest import Manifest
+from replaypack.format.manifest_members import PackRef, PageRef, Segment
+from replaypack.format.manifest_pages import parse_pack_page, read_root
 from replaypack.format.names import pack_key_of
 from replaypack.format.recipe import BLOB_LIMIT, BLOB_RATIO, Range
 from replaypack.format.record_frame import RecordFrame

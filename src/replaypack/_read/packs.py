@@ -9,7 +9,7 @@ from typing import NamedTuple
 from replaypack.errors import FormatError
 from replaypack.format.digests import short_digest
 from replaypack.format.frame import MAX_COMPRESSED, MAX_FRAME, decompress
-from replaypack.format.manifest import PackRef
+from replaypack.format.manifest_members import PackRef
 from replaypack.format.names import pack_key_of
 from replaypack.format.table import Location
 from replaypack.storage import Storage

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from replaypack.errors import ReplaypackError
-from replaypack.format.manifest import PackRef
+from replaypack.format.manifest_members import PackRef
 from replaypack.format.recipe import Range
 from replaypack.format.table import Location
 from replaypack.values import decode_payload, payload_pieces

@@ -17,8 +17,10 @@ from replaypack.errors import (
     ObjectMissingError,
     RecordingExistsError,
 )
-from replaypack.format.manifest import Manifest, PackRef, encode_manifest, encode_pack_page
-from replaypack.format.manifest import Storage as StorageSection
+from replaypack.format.manifest import Manifest, encode_manifest
+from replaypack.format.manifest_members import PackRef
+from replaypack.format.manifest_members import Storage as StorageSection
+from replaypack.format.manifest_pages import encode_pack_page
 from replaypack.format.names import MARKER, open_key, revision_key
 from replaypack.format.versions import CURRENT_VERSION, FORMAT, parse_document
 from replaypack.storage import Storage

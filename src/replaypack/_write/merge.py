@@ -11,7 +11,7 @@ from replaypack._read.index import SegmentIndex
 from replaypack._read.packs import Frame, PackReader
 from replaypack._read.tables import TableReader
 from replaypack.format.frame import Compressor
-from replaypack.format.manifest import PackRef, Segment
+from replaypack.format.manifest_members import PackRef, Segment
 from replaypack.format.pack import Origin
 from replaypack.format.record_frame import MAX_FRAME_RANGES, RecordFrame, join_frames
 from replaypack.format.table import (

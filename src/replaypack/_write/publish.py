@@ -29,23 +29,21 @@ from replaypack.errors import (
 )
 from replaypack.format.digests import short_digest
 from replaypack.format.frame import Compressor
-from replaypack.format.manifest import (
+from replaypack.format.manifest import Manifest, encode_manifest, parse_manifest
+from replaypack.format.manifest_members import (
     INLINE_LIMIT,
     PACKS_PER_PAGE,
     Cause,
     Content,
-    Manifest,
     PackRef,
     PageRef,
     Segment,
     State,
     TableRef,
     Tombstone,
-    encode_manifest,
-    encode_pack_page,
-    parse_manifest,
 )
-from replaypack.format.manifest import Storage as StorageSection
+from replaypack.format.manifest_members import Storage as StorageSection
+from replaypack.format.manifest_pages import encode_pack_page
 from replaypack.format.merkle import MerkleTree
 from replaypack.format.names import latest_key, open_key, pack_key_of, revision_key, sibling_name
 from replaypack.format.pack import TRAILER_SIZE, FrameKind, Origin, PackBuilder

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from replaypack.errors import ObjectMissingError, ObjectTooShortError
 from replaypack.format.digests import digest
-from replaypack.format.manifest import PackRef
+from replaypack.format.manifest_members import PackRef
 from replaypack.format.marks import MARKS, Marks, parse_marks
 from replaypack.format.names import pack_key_of
 from replaypack.format.pack import TRAILER_SIZE

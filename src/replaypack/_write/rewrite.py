@@ -19,7 +19,7 @@ from replaypack._read.tables import TableReader
 from replaypack.errors import FormatError
 from replaypack.format.digests import short_digest
 from replaypack.format.frame import Compressor
-from replaypack.format.manifest import NEAR_LIMIT, Near, PackRef
+from replaypack.format.manifest_members import NEAR_LIMIT, Near, PackRef
 from replaypack.format.pack import MAX_EXTERNAL, FrameKind, Origin
 from replaypack.format.recipe import Range
 from replaypack.format.record_frame import RecordFrame

@@ -17,7 +17,8 @@ from typing import Self
 from replaypack.format.digests import digest as digest_of
 from replaypack.format.digests import short_digest
 from replaypack.format.frame import Compressor
-from replaypack.format.manifest import NEAR_LIMIT, Near, PackRef, Segment, inline_root
+from replaypack.format.manifest_members import NEAR_LIMIT, Near, PackRef, Segment
+from replaypack.format.manifest_pages import inline_root
 from replaypack.format.pack import FrameKind, Origin, PackBuilder
 from replaypack.format.table import (
     BLOBS,

@@ -17,7 +17,7 @@ from itertools import pairwise
 from blake3 import blake3
 
 from replaypack.format.frame import Compressor
-from replaypack.format.manifest import PackRef
+from replaypack.format.manifest_members import PackRef
 from replaypack.format.recipe import Op, Range, Recipe, cut
 from replaypack.format.table import INLINE_SPACE
 

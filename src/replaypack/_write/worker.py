@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from replaypack.errors import ConflictError, JournalError, PublishError, ReplaypackWarning
-from replaypack.format.manifest import Manifest, State
+from replaypack.format.manifest import Manifest
+from replaypack.format.manifest_members import State
 from replaypack.format.record_frame import encode_frame
 
 from .journal import JournalFile

@@ -17,7 +17,7 @@ from replaypack._read.tables import TableReader
 from replaypack._write.intervals import Intervals
 from replaypack._write.rewrite import used_literals
 from replaypack.errors import FormatError
-from replaypack.format.manifest import PackRef
+from replaypack.format.manifest_members import PackRef
 from replaypack.format.names import pack_key_of
 from replaypack.format.pack import TRAILER_SIZE, FrameInfo, FrameKind, parse_toc, parse_trailer
 from replaypack.format.table import INLINE_SPACE, LITERALS, RECORDS, FrameEntry, TableShape, unpack_frame

@@ -28,7 +28,8 @@ from replaypack.errors import (
     ReplaypackError,
 )
 from replaypack.format.frame import Compressor
-from replaypack.format.manifest import Manifest, PackRef, encode_manifest
+from replaypack.format.manifest import Manifest, encode_manifest
+from replaypack.format.manifest_members import PackRef
 from replaypack.format.merkle import MerkleTree, leaf_hash
 from replaypack.format.names import revision_key
 from replaypack.format.recipe import Op, encode_ops

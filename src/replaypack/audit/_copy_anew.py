@@ -14,8 +14,9 @@ from replaypack._write.rewrite import Fate, LiteralFate, rewrite
 from replaypack.errors import FormatError
 from replaypack.format.digests import digest
 from replaypack.format.frame import Compressor
-from replaypack.format.manifest import Manifest, PackRef
-from replaypack.format.manifest import Storage as StorageSection
+from replaypack.format.manifest import Manifest
+from replaypack.format.manifest_members import PackRef
+from replaypack.format.manifest_members import Storage as StorageSection
 from replaypack.format.names import pack_key_of
 from replaypack.format.pack import HEADER, check_header
 from replaypack.format.table import FrameEntry

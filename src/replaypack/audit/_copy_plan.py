@@ -18,7 +18,7 @@ from replaypack.errors import (
     UsageError,
 )
 from replaypack.format.manifest import Manifest
-from replaypack.format.manifest import Storage as StorageSection
+from replaypack.format.manifest_members import Storage as StorageSection
 from replaypack.format.names import check_name, revision_key
 from replaypack.recover import finish_leftover
 

@@ -14,7 +14,7 @@ from replaypack.errors import (
     StorageUnsupportedError,
 )
 from replaypack.format.manifest import Manifest
-from replaypack.format.manifest import Storage as StorageSection
+from replaypack.format.manifest_members import Storage as StorageSection
 from replaypack.format.names import latest_key
 
 from ._survey import each

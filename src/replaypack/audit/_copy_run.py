@@ -16,8 +16,9 @@ from replaypack._write.publish import create_revision, now_rfc3339, point_behind
 from replaypack._write.reuse import read_marks
 from replaypack.errors import ConflictError, FormatError, ObjectMissingError, StorageError
 from replaypack.format.digests import digest
-from replaypack.format.manifest import Manifest, PackRef, Source, encode_manifest
-from replaypack.format.manifest import Storage as StorageSection
+from replaypack.format.manifest import Manifest, encode_manifest
+from replaypack.format.manifest_members import PackRef, Source
+from replaypack.format.manifest_members import Storage as StorageSection
 from replaypack.format.marks import Marks
 from replaypack.format.names import MARKER, latest_key, pack_key_of, revision_key
 from replaypack.recording import Recording

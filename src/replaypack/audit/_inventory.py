@@ -9,7 +9,8 @@ from typing import Literal, NamedTuple
 from replaypack._read.manifests import is_checkpoint_of
 from replaypack._read.references import packs_of
 from replaypack.errors import ConflictError, FormatError, ObjectMissingError, ObjectTooShortError
-from replaypack.format.manifest import Manifest, PackRef, parse_manifest
+from replaypack.format.manifest import Manifest, parse_manifest
+from replaypack.format.manifest_members import PackRef
 from replaypack.format.names import manifest_parts, open_key, pack_key_of, pack_of_key, revision_key
 from replaypack.format.pack import TRAILER_SIZE, Toc, parse_toc, parse_trailer
 from replaypack.storage import Storage

@@ -15,7 +15,7 @@ from replaypack._read.packs import Frame
 from replaypack.errors import FormatError, ObjectMissingError, ObjectTooShortError
 from replaypack.format.digests import short_digest
 from replaypack.format.frame import MAX_COMPRESSED, decompress
-from replaypack.format.manifest import PackRef
+from replaypack.format.manifest_members import PackRef
 from replaypack.format.names import pack_key_of
 from replaypack.format.pack import HEADER, TRAILER_SIZE, FrameInfo, FrameKind, Toc, check_header, parse_toc
 from replaypack.format.pack import parse_trailer as _parse_trailer

@@ -13,7 +13,7 @@ from replaypack._read.packs import Frame, PackReader
 from replaypack._write.intervals import Intervals
 from replaypack._write.rewrite import ROLES, used_literals
 from replaypack.errors import FormatError, ObjectMissingError
-from replaypack.format.manifest import PackRef
+from replaypack.format.manifest_members import PackRef
 from replaypack.format.merkle import leaf_hash
 from replaypack.format.pack import FrameInfo, FrameKind, Toc
 from replaypack.format.recipe import Range

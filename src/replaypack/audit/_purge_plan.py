@@ -10,7 +10,7 @@ from replaypack._escape import counted, ranges
 from replaypack._read.packs import PackReader
 from replaypack._write.intervals import Intervals
 from replaypack.errors import ConflictError, ObjectMissingError, UsageError
-from replaypack.format.manifest import PackRef
+from replaypack.format.manifest_members import PackRef
 from replaypack.format.pack import FrameKind, Toc
 
 from ._inventory import Held, Inventory

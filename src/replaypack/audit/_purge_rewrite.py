@@ -11,7 +11,8 @@ from replaypack._write.reuse import renamed
 from replaypack._write.rewrite import rewrite
 from replaypack.errors import ConflictError, FormatError, ObjectExistsError
 from replaypack.format.digests import digest
-from replaypack.format.manifest import Manifest, Tombstone, encode_manifest
+from replaypack.format.manifest import Manifest, encode_manifest
+from replaypack.format.manifest_members import Tombstone
 from replaypack.recording import Recording
 
 from ._inventory import Held, Inventory

@@ -19,7 +19,8 @@ from replaypack._write.literals import LARGE
 from replaypack.errors import FormatError
 from replaypack.format.digests import SHORT_SIZE, digest, short_digest
 from replaypack.format.frame import decompress
-from replaypack.format.manifest import MAX_MANIFEST, Manifest, PackRef, parse_manifest
+from replaypack.format.manifest import Manifest, parse_manifest
+from replaypack.format.manifest_members import MAX_MANIFEST, PackRef
 from replaypack.format.names import MARKER, manifest_parts
 from replaypack.format.pack import HEADER, TRAILER_SIZE, FrameKind, Toc, decode_toc
 from replaypack.format.record_frame import RecordFrame

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from replaypack.format.manifest import Content, Manifest
+from replaypack.format.manifest import Manifest
+from replaypack.format.manifest_members import Content
 
 __all__ = ["Group", "groups_of"]
 

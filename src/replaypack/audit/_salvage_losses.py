@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from replaypack.format.manifest import Content
+from replaypack.format.manifest_members import Content
 
 __all__ = ["Losses", "damaged"]
 

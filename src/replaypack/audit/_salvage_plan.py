@@ -9,7 +9,8 @@ import msgspec
 from replaypack import __version__
 from replaypack._write.publish import now_rfc3339
 from replaypack.format.digests import digest
-from replaypack.format.manifest import Content, Manifest, Match, Redaction
+from replaypack.format.manifest import Manifest
+from replaypack.format.manifest_members import Content, Match, Redaction
 from replaypack.format.merkle import leaf_hash
 from replaypack.format.names import is_name
 from replaypack.format.record_frame import RecordFrame

@@ -12,7 +12,8 @@ from replaypack._read.cache import Cache
 from replaypack._read.index import Found, Index, check_proportion
 from replaypack._read.packs import Frame
 from replaypack.errors import FormatError
-from replaypack.format.manifest import Manifest, PackRef
+from replaypack.format.manifest import Manifest
+from replaypack.format.manifest_members import PackRef
 from replaypack.format.recipe import Range
 from replaypack.format.record_frame import RecordFrame
 from replaypack.format.row import Row

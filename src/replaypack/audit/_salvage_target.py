@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from replaypack._write.claim import refuse_case_twin
 from replaypack.archive import Archive
 from replaypack.errors import ConflictError, InvalidNameError, ObjectExistsError
-from replaypack.format.manifest import Content, Manifest
+from replaypack.format.manifest import Manifest
+from replaypack.format.manifest_members import Content
 from replaypack.format.names import is_name, revision_key, signature_parts
 from replaypack.recording import Recording
 from replaypack.storage import Storage

@@ -13,7 +13,8 @@ from replaypack._write.publish import Publisher
 from replaypack._write.reuse import renamed
 from replaypack._write.segment import PACK_TARGET, RECORD_FRAME, SegmentBuilder
 from replaypack.errors import CanonicalizationError, ObjectMissingError, ReplaypackError
-from replaypack.format.manifest import Content, Manifest, PackRef, Tombstone, encode_manifest
+from replaypack.format.manifest import Manifest, encode_manifest
+from replaypack.format.manifest_members import Content, PackRef, Tombstone
 from replaypack.format.merkle import MerkleTree, leaf_hash
 from replaypack.format.names import pack_key_of
 from replaypack.format.pack import TRAILER_SIZE

@@ -6,7 +6,8 @@ from collections.abc import Callable, Generator, Iterator
 
 from replaypack._read.index import Index, SegmentIndex
 from replaypack.errors import FormatError, ObjectMissingError, ObjectTooShortError
-from replaypack.format.manifest import Manifest, PackRef
+from replaypack.format.manifest import Manifest
+from replaypack.format.manifest_members import PackRef
 from replaypack.format.names import pack_key_of
 from replaypack.format.pack import FrameInfo, FrameKind
 from replaypack.format.table import (

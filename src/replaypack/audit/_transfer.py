@@ -19,7 +19,7 @@ from replaypack.errors import (
     ObjectTooShortError,
 )
 from replaypack.format.digests import digest
-from replaypack.format.manifest import PackRef
+from replaypack.format.manifest_members import PackRef
 from replaypack.format.names import pack_key_of
 from replaypack.format.pack import TRAILER_SIZE, parse_trailer
 from replaypack.storage import Storage

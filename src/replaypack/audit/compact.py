@@ -32,7 +32,8 @@ from replaypack.errors import (
     without_frames,
 )
 from replaypack.format.frame import Compressor
-from replaypack.format.manifest import Manifest, PackRef
+from replaypack.format.manifest import Manifest
+from replaypack.format.manifest_members import PackRef
 from replaypack.format.names import latest_key, pack_key_of, revision_key
 from replaypack.format.pack import HEADER, check_header
 from replaypack.recover import finish_leftover

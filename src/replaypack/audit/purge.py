@@ -19,7 +19,7 @@ from replaypack.errors import (
     StorageUnsupportedError,
     UsageError,
 )
-from replaypack.format.manifest import MAX_PURGED, MAX_REASON
+from replaypack.format.manifest_members import MAX_PURGED, MAX_REASON
 from replaypack.format.names import check_name
 
 from ._faults import Report

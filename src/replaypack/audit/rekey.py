@@ -29,9 +29,11 @@ from replaypack.errors import (
     UsageError,
 )
 from replaypack.format.digests import digest
-from replaypack.format.manifest import Content, Manifest, match_note
+from replaypack.format.manifest import Manifest
+from replaypack.format.manifest_members import Content
 from replaypack.format.merkle import MerkleTree, leaf_hash
 from replaypack.format.names import check_name
+from replaypack.format.notes import match_note
 from replaypack.format.pack import MAX_EXTERNAL
 from replaypack.format.record_frame import Entry, RecordFrame, encode_frame
 from replaypack.format.row import discriminator, with_key

@@ -17,7 +17,7 @@ from replaypack._plain import Path, pointer
 from replaypack.canonical import canonical_json
 from replaypack.errors import UsageError, WithheldError
 from replaypack.format.digests import digest
-from replaypack.format.manifest import redaction_policy
+from replaypack.format.notes import redaction_policy
 from replaypack.policies.redaction import (
     DEFAULT,
     PLACEHOLDER,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from replaypack._plain import Path, pointer
 from replaypack.canonical import opaque_key
 from replaypack.errors import FormatError
-from replaypack.format.manifest import redaction_policy
+from replaypack.format.notes import redaction_policy
 from replaypack.format.row import Row
 from replaypack.policies._names import PLACEHOLDER, words
 from replaypack.policies.redaction import DEFAULT, Redactor

@@ -18,7 +18,8 @@ from replaypack.canonical import canonical_json
 from replaypack.errors import CanonicalizationError, FormatError, ProofError, UsageError
 
 from .digests import DIGEST_SIZE, digest
-from .manifest import Content, content_problem
+from .manifest_checks import content_problem
+from .manifest_members import Content
 from .merkle import leaf_hash, root_of_path
 from .row import Row, parse_row
 from .versions import CURRENT_VERSION, FORMAT, check_features, parse_document

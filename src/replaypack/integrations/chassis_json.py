@@ -20,7 +20,7 @@ from replaypack._read.bulk import BulkRow
 from replaypack.archive import Archive
 from replaypack.canonical import canonical_json, opaque_key
 from replaypack.errors import CanonicalizationError, ExportError, FormatError, ImportFormatError, ValueEncodingError
-from replaypack.format.manifest import check_metadata
+from replaypack.format.notes import check_metadata
 from replaypack.format.row import Row
 from replaypack.recording import Record, Recording
 from replaypack.values import ABSENT

@@ -23,8 +23,8 @@ from replaypack.errors import (
     ReplaypackWarning,
     UsageError,
 )
-from replaypack.format.manifest import redaction_policy
 from replaypack.format.names import check_name, parse_locator, sibling_name
+from replaypack.format.notes import redaction_policy
 from replaypack.policies.redaction import known_secrets
 from replaypack.recorder import Recorder
 from replaypack.recording import Recording
