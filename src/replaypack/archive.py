@@ -23,7 +23,8 @@ from ._threads import in_thread
 from ._write.base import Seed, seed_from
 from ._write.claim import claim, refuse_case_twin, refuse_claimed
 from ._write.journal import Leftover, find_leftovers, journal_directory
-from ._write.publish import ClaimMode, Publisher, new_id, now_rfc3339, progress_of
+from ._write.publish import ClaimMode, Publisher, progress_of
+from ._write.stamps import new_id, now_rfc3339
 from .errors import (
     ConflictError,
     FormatError,

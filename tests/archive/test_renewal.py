@@ -13,7 +13,8 @@ import pytest
 import replaypack
 from replaypack import Archive, Recording
 from replaypack._write.base import Seed
-from replaypack._write.publish import Publisher, new_id, progress_of
+from replaypack._write.publish import Publisher, progress_of
+from replaypack._write.stamps import new_id
 from replaypack.audit import gc
 from replaypack.errors import ObjectMissingError
 from replaypack.recorder import Recorder

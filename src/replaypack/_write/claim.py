@@ -26,8 +26,9 @@ from replaypack.format.versions import CURRENT_VERSION, FORMAT, parse_document
 from replaypack.storage import Storage
 
 from .journal import journal_directory, writer_is_alive
-from .publish import Publisher, now_rfc3339
+from .publish import Publisher
 from .reuse import Reused
+from .stamps import now_rfc3339
 
 __all__ = ["claim", "mark", "refuse_case_twin", "refuse_claimed"]
 

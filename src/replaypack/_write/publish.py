@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import base64
 import math
-import secrets
 import time
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -54,20 +52,16 @@ from replaypack.storage import Storage
 from .literals import CUT
 from .merge import Live, finish, merge_data, merge_tables
 from .reuse import Reused, read_marks
+from .revisions import NO_CACHE, create_revision, is_pointed_at, point_behind, write_latest
 from .segment import SegmentBuilder, pack_ref
+from .stamps import now_rfc3339
 
 __all__ = [
     "UPLOADED_LONG_AGO",
     "ClaimMode",
     "Progress",
     "Publisher",
-    "commit_behind",
-    "create_revision",
-    "new_id",
-    "now_rfc3339",
-    "point_behind",
     "progress_of",
-    "write_latest",
 ]
 
 ClaimMode = Literal["create", "append", "replace"]
@@ -80,18 +74,10 @@ MAX_LARGE = 4
 SUMMARISED = 2000
 #: Packs from this size (bytes) on are not rewritten while recording.
 KEEP = 1 << 20
-_NO_CACHE = "no-cache"
 #: A pack that was uploaded this long ago (seconds) and stands in no manifest is looked for before it does.
 UPLOADED_LONG_AGO = 3600
 #: Inline pack references take about 80 bytes of the manifest each.
 _MAX_INLINE_PACKS = 512
-
-
-def now_rfc3339(nanoseconds: int | None = None) -> str:
-    """A time (nanoseconds since the epoch, now by default) as RFC 3339 in UTC with nine decimals."""
-    ns = time.time_ns() if nanoseconds is None else nanoseconds
-    moment = datetime.fromtimestamp(ns // 1_000_000_000, UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{ns % 1_000_000_000:09d}Z"
 
 
 class Progress(NamedTuple):
@@ -468,7 +454,7 @@ class Publisher:
             previous=self.previous,
         )
         self.ensure()
-        self.storage.put(open_key(self.name, self.revision), manifest.raw, cache_control=_NO_CACHE)
+        self.storage.put(open_key(self.name, self.revision), manifest.raw, cache_control=NO_CACHE)
         self.uploaded += len(manifest.raw)
         self.named()
         if self.mode != "replace" and not self._claim_is_lost():
@@ -507,7 +493,7 @@ class Publisher:
             self.look_again(everything=True)
         except ObjectMissingError:
             number = manifest.storage.revision
-            if not _is_pointed_at(self.storage, self.name, number):  # else what was before it may be gone
+            if not is_pointed_at(self.storage, self.name, number):  # else what was before it may be gone
                 self.storage.delete(revision_key(self.name, number))
             raise
         self.reused.clear()
@@ -592,114 +578,6 @@ class Publisher:
             self.uploaded += len(manifest.raw)
 
 
-def commit_behind(storage: Storage, name: str, manifest: Manifest) -> None:
-    """Create a revision of what the one before it holds, unless the recording is deleted meanwhile.
-
-    Raises `ObjectExistsError` where another writer was faster, `ConflictError` where the recording is gone, and
-    `StorageError`. Who keeps the archive removes the revision before only where ``latest.json`` names the new one.
-    """
-    key, before = revision_key(name, manifest.storage.revision), revision_key(name, manifest.storage.revision - 1)
-    gone = ConflictError(f"{storage.url}#{name} was deleted meanwhile", hint="nothing of it was written anew")
-    try:
-        storage.get(before)
-    except ObjectMissingError:
-        raise gone from None
-    storage.put_new(key, manifest.raw)
-    try:
-        storage.get(before)
-    except ObjectMissingError:
-        if _is_pointed_at(storage, name, manifest.storage.revision):
-            return
-        storage.delete(key)
-        raise gone from None
-
-
-def _is_pointed_at(storage: Storage, name: str, revision: int) -> bool:
-    """Whether somebody has seen a revision, and wrote the hint of it or of a later one."""
-    key = latest_key(name)
-    try:
-        return parse_manifest(storage.get(key), where=key).storage.revision >= revision
-    except (ObjectMissingError, FormatError):
-        return False
-
-
-def create_revision(storage: Storage, name: str, manifest: Manifest) -> None:
-    """Create a revision without a claim, the first of its name or one more (`commit_behind`).
-
-    Raises `ConflictError` where another writer was faster or the recording is gone, and `StorageError`.
-    """
-    number = manifest.storage.revision
-    try:
-        if manifest.storage.previous is None:
-            storage.put_new(revision_key(name, number), manifest.raw)
-        else:
-            commit_behind(storage, name, manifest)
-    except ObjectExistsError:
-        raise ConflictError(
-            f"another writer committed revision {number} of {storage.url}#{name} first; nothing was changed",
-            hint="run it again",
-        ) from None
-
-
-def point_behind(storage: Storage, name: str, manifest: Manifest) -> bool:
-    """`write_latest` behind `commit_behind`: the hint does not stay where the recording is deleted meanwhile."""
-    if not write_latest(storage, name, manifest):
-        return False
-    with suppress(StorageError):
-        try:
-            storage.get(revision_key(name, manifest.storage.revision))
-        except ObjectMissingError:
-            if storage.get(latest_key(name)) == manifest.raw:
-                _point_on(storage, name, manifest.revision)
-    return True
-
-
-def _point_on(storage: Storage, name: str, revision: int) -> None:
-    """Let the hint be of the revision behind ``revision`` that was made of it, or remove it."""
-    try:
-        storage.put(latest_key(name), storage.get(revision_key(name, revision + 1)), cache_control=_NO_CACHE)
-    except ObjectMissingError:
-        storage.delete(latest_key(name))
-
-
-def heal_latest(storage: Storage, name: str, newest: Manifest) -> bool:
-    """Write ``latest.json`` where it is missing, damaged, or no copy of the ``newest`` revision; return whether it was.
-
-    A writer that is killed behind its commit leaves it like that. That of a newer revision is left alone, and so is
-    what belongs to a recorder.
-    """
-    if newest.storage.cause in ("claim", "checkpoint"):
-        return False
-    key = latest_key(name)
-    try:
-        latest = parse_manifest(storage.get(key), where=key)
-    except ObjectMissingError:
-        latest = None
-    except FormatError as error:
-        if error.reason != "corrupted":
-            return False
-        latest = None
-    if latest is not None and (latest.digest == newest.digest or latest.storage.revision > newest.storage.revision):
-        return False
-    point_behind(storage, name, newest)
-    return True
-
-
-def write_latest(storage: Storage, name: str, manifest: Manifest) -> bool:
-    """Overwrite the hint of a recording; return whether it worked. That it does not is a warning."""
-    try:
-        storage.put(latest_key(name), manifest.raw, cache_control=_NO_CACHE)
-    except StorageError as error:
-        warnings.warn(
-            f"{name!r} is committed, but latest.json could not be written ({error}); "
-            "readers find the new revision with fresh=True",
-            ReplaypackWarning,
-            stacklevel=3,
-        )
-        return False
-    return True
-
-
 def _youngest(tiers: Sequence[int]) -> tuple[int, int]:
     """Which of a row of segments to merge: those at the end of the lowest tier, and of the next while it is few."""
     tier = min(tiers)
@@ -723,8 +601,3 @@ def _base_lives(base: Manifest, packs_: Sequence[PackRef]) -> list[Live]:
         own_indexes = msgspec.structs.replace(segment, packs=None)
         lives.append(Live(own_indexes, packs, data, frozenset(), sum(pack.size for pack in packs)))
     return lives
-
-
-def new_id(size: int) -> bytes:
-    """Random bytes for recording and writer ids."""
-    return secrets.token_bytes(size)

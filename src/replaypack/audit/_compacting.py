@@ -17,9 +17,11 @@ from replaypack._read.tables import TableReader
 from replaypack._write.literals import SPLIT
 from replaypack._write.merge import finish
 from replaypack._write.publish import Progress as State
-from replaypack._write.publish import Publisher, commit_behind, new_id, now_rfc3339, point_behind
+from replaypack._write.publish import Publisher
+from replaypack._write.revisions import commit_behind, point_behind
 from replaypack._write.segment import PACK_TARGET, SegmentBuilder
 from replaypack._write.shared import SharedLiterals
+from replaypack._write.stamps import new_id, now_rfc3339
 from replaypack.errors import (
     ConflictError,
     FormatError,

@@ -12,8 +12,9 @@ import msgspec
 
 from replaypack._read.references import packs_of
 from replaypack._write.claim import mark
-from replaypack._write.publish import create_revision, now_rfc3339, point_behind, write_latest
 from replaypack._write.reuse import read_marks
+from replaypack._write.revisions import create_revision, point_behind, write_latest
+from replaypack._write.stamps import now_rfc3339
 from replaypack.errors import ConflictError, FormatError, ObjectMissingError, StorageError
 from replaypack.format.digests import digest
 from replaypack.format.manifest import Manifest, encode_manifest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from replaypack._write.publish import heal_latest
+from replaypack._write.revisions import heal_latest
 from replaypack.format.names import latest_key, pack_key_of
 
 from ._inventory import Inventory

@@ -6,9 +6,11 @@ from collections.abc import Collection
 
 import msgspec
 
-from replaypack._write.publish import Publisher, commit_behind, now_rfc3339, progress_of
+from replaypack._write.publish import Publisher, progress_of
 from replaypack._write.reuse import renamed
+from replaypack._write.revisions import commit_behind
 from replaypack._write.rewrite import rewrite
+from replaypack._write.stamps import now_rfc3339
 from replaypack.errors import ConflictError, FormatError, ObjectExistsError
 from replaypack.format.digests import digest
 from replaypack.format.manifest import Manifest, encode_manifest

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from replaypack import __version__
-from replaypack._write.publish import now_rfc3339
+from replaypack._write.stamps import now_rfc3339
 from replaypack.format.digests import digest
 from replaypack.format.manifest import Manifest
 from replaypack.format.manifest_members import Content, Match, Redaction

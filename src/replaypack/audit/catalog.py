@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
-from replaypack._write.publish import now_rfc3339
+from replaypack._write.stamps import now_rfc3339
 from replaypack.errors import FormatError, ObjectMissingError, RecordingNotFoundError
 from replaypack.format.catalog import CATALOG, Catalog, CatalogEntry, encode_catalog
 

@@ -17,7 +17,7 @@ from replaypack._read.cache import Cache
 from replaypack._read.index import Index
 from replaypack._read.packs import PackReader
 from replaypack._write.claim import refuse_claimed
-from replaypack._write.publish import heal_latest, point_behind
+from replaypack._write.revisions import heal_latest, point_behind
 from replaypack._write.segment import PACK_TARGET
 from replaypack._write.shared import GROUP, SharedLiterals
 from replaypack.errors import (

@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from replaypack._write.journal import journal_directory, writers_of
-from replaypack._write.publish import heal_latest
+from replaypack._write.revisions import heal_latest
 from replaypack.errors import (
     ConflictError,
     FormatError,

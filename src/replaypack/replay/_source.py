@@ -11,7 +11,7 @@ from typing import Any
 
 from replaypack._arguments import check_number, check_text, check_type
 from replaypack._files import live_directory
-from replaypack._write.publish import new_id
+from replaypack._write.stamps import new_id
 from replaypack.archive import Archive
 from replaypack.errors import (
     AccessDeniedError,
