@@ -150,7 +150,7 @@ def test_a_key_that_the_identity_does_not_give(
 ) -> None:
     archive = Archive(tmp_path)
     with monkeypatch.context() as patch, archive.recorder("r") as recorder:
-        patch.setattr("replaypack._write.prepare.key_of_canonical", lambda kind, canonical: bytes(32))
+        patch.setattr("replaypack.policies.matching.MatchPolicy.key", lambda *_, census: bytes(32))
         recorder.append(kind="tool", identity=call(0), response=1, flags=flags)
     with archive.recorder("r", if_exists="append") as recorder:
         recorder.append(kind="tool", identity=call(1), response=1, flags=["redacted"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import replaypack
 from replaypack.audit import _batch, _rows
 from replaypack.format import merkle
+from replaypack.policies.matching import MatchPolicy
 
 from .conftest import fill
 from .support import NAME, codes, faults, revise
@@ -34,17 +36,20 @@ def wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, replacem
 
 def test_a_key_that_is_not_the_identitys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = iter(range(1000))
+    key = MatchPolicy.key
 
-    def lie(kind: str, canonical: bytes) -> bytes:
-        return replaypack.canonical.key_of_canonical("x" if next(calls) == 7 else kind, canonical)
+    def lie(self: MatchPolicy, kind: str, identity: object, *, census: Any = None) -> bytes:
+        return key(self, "x" if next(calls) == 7 else kind, identity, census=census)
 
-    assert wrong(tmp_path, monkeypatch, "replaypack._write.prepare.key_of_canonical", lie) == {"key.mismatch"}
+    assert wrong(tmp_path, monkeypatch, "replaypack.policies.matching.MatchPolicy.key", lie) == {"key.mismatch"}
+    assert next(calls) > 7
 
 
 def test_the_key_of_a_redacted_record_is_not_recomputed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("replaypack._write.prepare.key_of_canonical", lambda kind, canonical: bytes(32))
-    with replaypack.Archive(tmp_path).recorder(NAME) as recorder:
+    with monkeypatch.context() as patch, replaypack.Archive(tmp_path).recorder(NAME) as recorder:
+        patch.setattr("replaypack.policies.matching.MatchPolicy.key", lambda *_, census: bytes(32))
         recorder.append(kind="tool", identity="[redacted]", response=1, flags=["redacted"])
+    assert replaypack.Archive(tmp_path).open(NAME).record(0).key == bytes(32)
     assert codes(tmp_path) == set()
 
 
@@ -93,8 +98,8 @@ def test_a_payload_that_is_not_what_its_row_says(tmp_path: Path, monkeypatch: py
 
 def test_a_tree_over_other_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Liar(merkle.MerkleTree):
-        def add(self, leaf: bytes) -> None:
-            super().add(bytes(32) if self.count == 3 else leaf)
+        def add_all(self, leaves: Sequence[bytes]) -> None:
+            super().add_all([bytes(32), *leaves[1:]])
 
     monkeypatch.setattr("replaypack._write.publish.MerkleTree", Liar)
     with replaypack.Archive(tmp_path).recorder(NAME, flush_interval=None) as recorder:
