@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.fault_points import pytest_terminal_summary
 from tests.support.servers import (
     gcs_server,
     moto_server,
@@ -17,8 +18,15 @@ from tests.support.servers import (
     static_server_without_ranges,
 )
 
-# Here alone, so that there is one server of each kind for all tests of a process.
-__all__ = ["gcs_server", "moto_server", "seaweed_server", "static_server", "static_server_without_ranges"]
+# Here alone, so that there is one server of each kind for all tests of a process, and one summary of all processes.
+__all__ = [
+    "gcs_server",
+    "moto_server",
+    "pytest_terminal_summary",
+    "seaweed_server",
+    "static_server",
+    "static_server_without_ranges",
+]
 
 # How long an example takes says how busy the machine is.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])

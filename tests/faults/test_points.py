@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import POINTS
+from tests.support.fault_points import POINTS
+
 from .harness import points
 from .scenarios import SCENARIOS, Scenario
 from .storage import KINDS, Kind

@@ -12,9 +12,9 @@ import pytest
 
 from replaypack import Archive
 from replaypack.storage import Storage, open_storage
+from tests.support.fault_points import POINTS
 from tests.support.servers import Weed
 
-from .conftest import POINTS
 from .harness import Point, state
 from .scenarios import Append, Collect, Compact, Record, Scenario
 from .storage import FaultyStorage, Plan

@@ -1,4 +1,4 @@
-"""Says how many points were tried."""
+"""Says how many fault points were tried."""
 
 from __future__ import annotations
 
