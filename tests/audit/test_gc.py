@@ -478,8 +478,19 @@ def test_marks_round_trip_and_refuse_what_is_none() -> None:
     assert not marks.has("packs/x")
     assert marks.resolved(1.5) == {key: 1.5, "recordings/a/x": 1.5}
     assert not Marks().has("packs/x")
-    for broken in (b"", b"[]", data[:-1], data.replace(b"packs/", b"/etc//"), data.replace(b'"run":3', b'"run":-3'),
-                   data.replace(b"2023-", b"9999999-"), b"{" * 10**6, b" " * (17 << 20)):  # fmt: skip
+    most = data.replace(b'"run":3', b'"run":9007199254740991')
+    assert encode_marks(parse_marks(most).run + 1, marks.since, marks.new) == most
+    for broken in (
+        b"",
+        b"[]",
+        data[:-1],
+        data.replace(b"packs/", b"/etc//"),
+        data.replace(b'"run":3', b'"run":-3'),
+        data.replace(b'"run":3', b'"run":1' + b"0" * 30),
+        data.replace(b"2023-", b"9999999-"),
+        b"{" * 10**6,
+        b" " * (17 << 20),
+    ):
         marks = parse_marks(broken)
         assert not marks.sound
         assert marks.has("packs/x")  # whoever asks must not rely on it

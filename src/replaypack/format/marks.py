@@ -25,6 +25,8 @@ _FORMAT = "replaypack-gc"
 _KEY = re.compile(r"(?:packs|recordings)/[A-Za-z0-9._/-]{1,900}")
 #: Larger ones are refused, and not written (bytes).
 MAX_MARKS = 16 << 20
+#: Runs are counted to here: all integers up to it are the same in every JSON.
+_MAX_RUN = 2**53 - 1
 
 
 class Marks(NamedTuple):
@@ -75,7 +77,7 @@ def parse_marks(data: bytes) -> Marks:
     if (
         document.format != _FORMAT
         or document.version != 1
-        or document.run < 0
+        or not 0 <= document.run <= _MAX_RUN
         or not all(_KEY.fullmatch(key) for key in keys)
     ):
         return broken
@@ -95,7 +97,13 @@ def encode_marks(run: int, since: Mapping[str, float], new: Iterable[str]) -> by
         room -= len(key) + 40
         if room > 0:
             fresh.append(key)
-    document: dict[str, Any] = {"format": _FORMAT, "new": fresh, "run": run, "since": by_time, "version": 1}
+    document: dict[str, Any] = {
+        "format": _FORMAT,
+        "new": fresh,
+        "run": min(run, _MAX_RUN),
+        "since": by_time,
+        "version": 1,
+    }
     return canonical_json(document)
 
 
