@@ -22,6 +22,7 @@ from replaypack.errors import (
     ConflictError,
     FormatError,
     InvalidNameError,
+    ObjectMissingError,
     ReadOnlyStorageError,
     RecordingExistsError,
     RecordingNotFoundError,
@@ -33,7 +34,7 @@ from replaypack.errors import (
 from replaypack.format.frame import decompress
 from replaypack.format.manifest_members import Source
 from replaypack.format.marks import MARKS, encode_marks
-from replaypack.format.names import latest_key, revision_key
+from replaypack.format.names import latest_key, pack_key_of, revision_key
 from replaypack.format.pack import TRAILER_SIZE, parse_pack
 from replaypack.storage import MemoryStorage, ObjectInfo
 from tests.archive.support import calls, check
@@ -628,6 +629,20 @@ def test_a_pack_in_the_place_of_one_that_is_made_is_not_taken_for_it(
     with pytest.raises(StorageError, match="damaged pack is in the way"):
         source.copy_to(target, "b")
     assert list(target.recordings()) == ["x"]
+
+
+def test_a_damaged_source_is_named(source: Archive) -> None:
+    a, b = ({pack.digest for pack in source.open(name).manifest.storage.packs} for name in "ab")
+    key = pack_key_of((b - a).pop())
+    data = source.storage.get(key)
+    source.storage.delete(key)
+    source.storage.put(key, data[:100] + bytes([data[100] ^ 1]) + data[101:])
+    for broken in (FormatError, ObjectMissingError):
+        with pytest.raises(broken) as error:
+            source.copy_to(memory())
+        assert key in str(error.value)
+        assert "'b' needs it" in str(error.value)
+        source.storage.delete(key)
 
 
 # Signatures

@@ -55,3 +55,5 @@ def test_nothing_found(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     result = run("recover", str(tmp_path / "empty"), "--into", str(tmp_path / "new"))
     assert (result.code, result.out) == (1, "nothing was found that can be recovered\n")
+    # It was the wrong place perhaps: the right one can be recovered into the same.
+    assert not [path for path in (tmp_path / "new").rglob("*") if path.is_file()]

@@ -72,7 +72,7 @@ def test_allowing_and_policies(url: str, tmp_path: Path) -> None:
         (["--to", "out#r@2"], "leave out the @revision"),
         (["--to", "out#r", "--redact", "missing.json"], "--redact missing.json"),
         (["--to", "out#r", "--allow", "a"], "JSON pointer"),
-        (["--to", "out#r", "--secret-env", "NOT_THERE_AT_ALL"], "no variable"),
+        (["--to", "out#r", "--secret-env", "NOT_THERE_AT_ALL"], "is not set, or empty"),
     ],
 )
 def test_refusals(url: str, arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

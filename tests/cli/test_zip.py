@@ -29,6 +29,12 @@ def test_there_and_back(archive: str, tmp_path: Path) -> None:
     after = run("ls", back, "--json").json
     assert after[0]["content_digest"] == before[0]["content_digest"]
     assert "there already" in run("unzip", path, back).out
+    assert run("purge", f"{back}#team/mixed", "--records", "0", "--reason", "r", "--keep-shared", "--yes").code == 0
+    refused = run("unzip", path, back)
+    assert refused.code == 1
+    assert "--if-exists replace" in refused.err
+    assert run("unzip", path, back, "--if-exists", "replace").code == 0
+    assert run("cat", f"{back}#team/mixed", "0", "--response").code == 0
 
 
 def test_what_goes_wrong_is_said(archive: str, tmp_path: Path) -> None:

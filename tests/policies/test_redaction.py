@@ -234,6 +234,11 @@ def test_secrets_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert secrets_of_environment(["SOME_PATH"]) == ["/usr/bin/something"]
     with pytest.raises(UsageError, match="NOT_SET"):
         secrets_of_environment(["NOT_SET"])
+    monkeypatch.setenv("EMPTY", "")
+    assert secrets_of_environment(["SOME_PATH", "EMPTY"]) == ["/usr/bin/something"]
+    with pytest.raises(UsageError, match="SOME_SECRET has 3 bytes") as error:  # else it would stay, and nobody know
+        secrets_of_environment(["SOME_SECRET"])
+    assert "abc" not in str(error.value)
 
 
 def test_policies_in_manifests() -> None:

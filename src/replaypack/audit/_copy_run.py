@@ -15,7 +15,7 @@ from replaypack._write.claim import mark
 from replaypack._write.reuse import read_marks
 from replaypack._write.revisions import create_revision, point_behind, write_latest
 from replaypack._write.stamps import now_rfc3339
-from replaypack.errors import ConflictError, FormatError, ObjectMissingError, StorageError
+from replaypack.errors import ConflictError, FormatError, ObjectMissingError, ObjectTooShortError, StorageError
 from replaypack.format.digests import digest
 from replaypack.format.manifest import Manifest, encode_manifest
 from replaypack.format.manifest_members import PackRef, Source
@@ -115,13 +115,20 @@ class CopyRun:
     def _each(self, work: Callable[[Plan], CopiedRecording | None], plans: list[Plan]) -> Iterator[CopiedRecording]:
         """Do it for several recordings at a time."""
         with ThreadPoolExecutor(self._jobs, thread_name_prefix="replaypack-copy") as pool:
-            futures = [pool.submit(work, plan) for plan in plans]
+            futures = {pool.submit(work, plan): plan.name for plan in plans}
             try:
                 for future in as_completed(futures):
                     try:
                         found = future.result()
                     except Stopped:
                         continue  # what stopped it comes
+                    except (FormatError, ObjectMissingError, ObjectTooShortError) as error:
+                        # Of what is shared it says the first that came upon it.
+                        error.hint = (
+                            f"{futures[future]!r} needs it: see what `verify` says of the source; "
+                            "copy the others by their names, or `recover` it into another place"
+                        )
+                        raise
                     if found is not None:
                         yield found
             except BaseException:

@@ -17,6 +17,7 @@ from replaypack._write.claim import mark
 from replaypack.canonical import canonical_json
 from replaypack.errors import ObjectMissingError, StorageError, UsageError
 from replaypack.format.digests import digest
+from replaypack.format.names import MARKER
 from replaypack.format.recipe import BLOB_LIMIT
 
 from ._faults import Fault, Progress, Report
@@ -123,6 +124,11 @@ def salvage(
         notes.append("there are journals: `replaypack recover URL` finishes what their recorders left")
     faults = list(target.verify(progress=progress)) if recordings else []
     result = Salvage(recordings, lost, damage, faults, notes)
+    if not (recordings or lost or damage):
+        # A source of another name may be meant, and its place is to be as empty as it was.
+        for key in (REPORT, MARKER):
+            target.storage.delete(key)
+        return result
     target.storage.put(REPORT, canonical_json({**mine, "done": True, **_plain(result)}))
     return result
 

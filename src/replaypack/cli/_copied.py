@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
 
 from ._output import Output
 from ._text import counted, escape, human_size
@@ -13,7 +15,16 @@ from ._text import counted, escape, human_size
 if TYPE_CHECKING:
     from replaypack.audit import Copied, CopiedRecording
 
-__all__ = ["arrivals", "document", "show"]
+__all__ = ["IfExistsOption", "arrivals", "document", "show"]
+
+IfExistsOption = Annotated[
+    Literal["error", "replace"],
+    typer.Option(
+        "--if-exists",
+        help="Where DST has another recording of that name, or purged records of it: refuse, or add a revision "
+        "all the same. With replace, packs that are gone from DST are sent again.",
+    ),
+]
 
 
 def document(done: Copied) -> dict[str, Any]:

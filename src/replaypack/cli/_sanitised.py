@@ -44,7 +44,7 @@ def export_sanitised(
     policy = _policy(redact)
     for name in secret_env or ():
         if not os.environ.get(name):
-            raise UsageError(f"the environment has no variable {name}")
+            raise UsageError(f"the environment variable {name} is not set, or empty")
     secrets = secrets_of_environment(secret_env) if secret_env else []
     path = Path(report) if report is not None else None
     if path is not None and path.exists() and not overwrite:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from replaypack.errors import UsageError
 
 from ._common import JsonFlag, OptionList, archive_at, located, note_dead
-from ._copied import arrivals, document, show
+from ._copied import IfExistsOption, arrivals, document, show
 from ._output import Output
 from ._progress import bytes_bar
 
@@ -21,13 +21,7 @@ def copy(
         list[str] | None,
         typer.Argument(metavar="[NAMES]...", help="Names, or patterns as 'nightly/*'. All by default."),
     ] = None,
-    if_exists: Annotated[
-        Literal["error", "replace"],
-        typer.Option(
-            help="Where DST has another recording of that name, or purged records of it: refuse, or add a revision "
-            "all the same. With replace, packs that are gone from DST are sent again."
-        ),
-    ] = "error",
+    if_exists: IfExistsOption = "error",
     responses_only: Annotated[
         bool, typer.Option("--responses-only", help="Leave the bytes of requests behind: it replays, no more.")
     ] = False,

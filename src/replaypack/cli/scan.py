@@ -69,7 +69,7 @@ def _findings(target: str, variables: list[str], option: list[str] | None, json:
 
     for name in variables:
         if not os.environ.get(name):
-            raise UsageError(f"the environment has no variable {name}")
+            raise UsageError(f"the environment variable {name} is not set, or empty")
     secrets = secrets_of_environment(variables) if variables else []
     revision: int | None = None
     if "#" in target:

@@ -9,7 +9,7 @@ import typer
 from replaypack.errors import UsageError
 
 from ._common import JsonFlag, OptionList, archive_at, located
-from ._copied import arrivals, document, show
+from ._copied import IfExistsOption, arrivals, document, show
 from ._output import Output
 from ._progress import bytes_bar
 from ._text import human_size
@@ -67,6 +67,7 @@ def unzip(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="[NAMES]...", help="Names, or patterns. All by default.")
     ] = None,
+    if_exists: IfExistsOption = "error",
     json: JsonFlag = False,
     option: OptionList = None,
 ) -> None:
@@ -81,7 +82,7 @@ def unzip(
     if not source.url.startswith("zip:"):
         source = archive_at(f"zip::{file}", option)
     with source, archive_at(destination, option) as target, arrivals() as tell, bytes_bar(json) as report:
-        done = copy(source, target, names or None, progress=report, done=tell)
+        done = copy(source, target, names or None, if_exists=if_exists, progress=report, done=tell)
     if json:
         output.document(document(done))
     else:

@@ -115,17 +115,30 @@ VALUES_ONLY: Final = RedactionPolicy(name="values")
 def secrets_of_environment(names: Iterable[str] | None = None) -> list[str]:
     """The values of environment variables: of those named, else of all whose name says that they hold a secret.
 
-    Values of less than 6 bytes are left out. Raises `UsageError` where a variable that is named is not set.
+    Empty values are left out, and where nothing is named those of less than 6 bytes. Raises `UsageError` where a
+    variable that is named is not set, or holds so few.
     """
     if names is None:
         rules = NameRules()
         found = [v for n, v in os.environ.items() if rules.sensitive(n) or words(n)[-1:] == ["token"]]
-    else:
-        missing = [name for name in names if name not in os.environ]
-        if missing:
-            raise UsageError(f"the environment has no variable {missing[0]}")
-        found = [os.environ[name] for name in names]
-    return [value for value in found if len(value.strip().encode("utf-8", "surrogateescape")) >= MIN_SECRET]
+        return [value for value in found if _size(value) >= MIN_SECRET]
+    values = []
+    for name in names:
+        if name not in os.environ:
+            raise UsageError(f"the environment has no variable {name}")
+        size = _size(os.environ[name])
+        if 0 < size < MIN_SECRET:
+            raise UsageError(
+                f"the value of the environment variable {name} has {size} bytes; a secret has at least {MIN_SECRET}",
+                hint="so short a value stands in many texts by chance: remove it by the name of its field",
+            )
+        if size:
+            values.append(os.environ[name])
+    return values
+
+
+def _size(value: str) -> int:
+    return len(value.strip().encode("utf-8", "surrogateescape"))
 
 
 def known_secrets(secrets: Iterable[str | bytes], from_env: bool | Iterable[str] = False) -> KnownSecrets:
