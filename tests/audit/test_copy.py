@@ -631,7 +631,10 @@ def test_a_pack_in_the_place_of_one_that_is_made_is_not_taken_for_it(
     assert list(target.recordings()) == ["x"]
 
 
-def test_a_damaged_source_is_named(source: Archive) -> None:
+def test_a_damaged_source_is_named(expected: list[dict[str, Any]]) -> None:
+    source = memory()
+    record(source, "a", expected[:20])
+    record(source, "b", expected[20:60], base="a")
     a, b = ({pack.digest for pack in source.open(name).manifest.storage.packs} for name in "ab")
     key = pack_key_of((b - a).pop())
     data = source.storage.get(key)
