@@ -17,7 +17,7 @@ SOURCE = Path(replaypack.__file__).parent
 #: Modules and packages directly in replaypack, lowest first; those of one line do not know each other.
 LAYERS = [
     {"errors"},
-    {"_arguments", "_digest", "_escape", "_plain", "_process", "_threads"},
+    {"_arguments", "_digest", "_escape", "_locks", "_plain", "_process", "_threads"},
     {"_files", "canonical", "tagged", "values"},
     {"policies"},
     {"format", "storage"},

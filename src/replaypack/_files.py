@@ -6,7 +6,6 @@ import contextlib
 import errno
 import os
 import re
-import secrets
 import stat
 import sys
 from collections.abc import Iterator
@@ -14,11 +13,11 @@ from pathlib import Path
 from typing import IO
 
 from ._digest import digest
-
-if sys.platform != "win32":
-    import fcntl
+from ._locks import create_locked, unlocked
 
 __all__ = ["atomic_file", "live_directory", "state_directory"]
+
+_SUFFIX = ".part"
 
 
 def state_directory() -> Path:
@@ -43,9 +42,9 @@ def atomic_file(path: str | os.PathLike[str], *, overwrite: bool) -> Iterator[IO
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():
         raise OSError(errno.EINVAL, "it is not a file, and a directory, device or pipe is not replaced", str(path))
-    beginning = f".{target.name[:40]}."
-    _remove_dead(target.parent, beginning)
-    temporary, descriptor = _create_locked(target.parent, beginning)
+    prefix = f".{target.name[:40]}."
+    _remove_dead(target.parent, prefix)
+    temporary, descriptor = create_locked(target.parent, prefix, _SUFFIX)
     # The lock says that the file is somebody's; it holds until the file has its name.
     lock = None if sys.platform == "win32" else os.dup(descriptor)
     try:
@@ -64,38 +63,15 @@ def atomic_file(path: str | os.PathLike[str], *, overwrite: bool) -> Iterator[IO
             os.close(lock)
 
 
-def _create_locked(directory: Path, beginning: str) -> tuple[Path, int]:
-    """A new file, locked before anybody can take it for a dead process's: its path and descriptor."""
-    while True:
-        path = directory / f"{beginning}{secrets.token_hex(6)}.part"
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-        if sys.platform == "win32":
-            return path, descriptor
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        except OSError:  # a file system without locks: nobody deletes anything there
-            return path, descriptor
-        if os.fstat(descriptor).st_nlink:
-            return path, descriptor
-        os.close(descriptor)  # `_remove_dead` was faster
-
-
-def _remove_dead(directory: Path, beginning: str) -> None:
+def _remove_dead(directory: Path, prefix: str) -> None:
     """Delete the files that killed processes left: those that nobody holds the lock of."""
-    if sys.platform == "win32":
-        return
-    pattern = re.compile(re.escape(beginning) + "[0-9a-f]{12}[.]part")
+    pattern = re.compile(re.escape(prefix) + "[0-9a-f]{12}" + re.escape(_SUFFIX))
     with contextlib.suppress(OSError):
         for name in filter(pattern.fullmatch, os.listdir(directory)):
             path = directory / name
-            with contextlib.suppress(OSError):  # in use, or another user's
-                descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
-                try:
-                    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-                        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                        os.unlink(path)
-                finally:
-                    os.close(descriptor)
+            with contextlib.suppress(OSError), unlocked(path) as free:
+                if free and stat.S_ISREG(os.lstat(path).st_mode):
+                    os.unlink(path)
 
 
 def _create(temporary: Path, target: Path) -> None:

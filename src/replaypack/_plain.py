@@ -29,6 +29,7 @@ from replaypack.errors import CanonicalizationError, ReplaypackError, ValueEncod
 
 __all__ = [
     "MAX_DEPTH",
+    "SAFE_BITS",
     "SAFE_INT",
     "Census",
     "ErrorType",
@@ -54,7 +55,7 @@ ErrorType: TypeAlias = type[ValueEncodingError] | type[CanonicalizationError]
 Path: TypeAlias = tuple[Any, Any] | None
 """Where a part lies: (path of its parent, key or index), or None for the whole. Cheap to extend while walking."""
 
-_SAFE_BITS = 53
+SAFE_BITS = 53
 """Bits of integers that are doubles for certain."""
 
 _SMALL = 64
@@ -136,7 +137,7 @@ def scan(value: object) -> Census:
             if len(queue) > _SMALL:
                 return _scan_levels(value)
         elif cls is int:
-            if part.bit_length() > _SAFE_BITS:
+            if part.bit_length() > SAFE_BITS:
                 return _scan_levels(value)
         elif cls is list or cls is tuple:
             queue += part

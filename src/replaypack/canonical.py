@@ -17,7 +17,7 @@ import msgspec
 from blake3 import blake3
 
 from replaypack._digest import digest, digests
-from replaypack._plain import MAX_DEPTH, SAFE_INT, Census, Path, on_fresh_stack, pointer, scan, survey
+from replaypack._plain import MAX_DEPTH, SAFE_BITS, SAFE_INT, Census, Path, on_fresh_stack, pointer, scan, survey
 from replaypack.errors import CanonicalizationError, UsageError, ValueEncodingError
 
 __all__ = ["SplitIdentity", "canonical_json", "key_digest", "key_digests", "key_of_canonical", "opaque_key", "split_at"]
@@ -31,7 +31,6 @@ _ASTRAL = re.compile("[\U00010000-\U0010ffff]")
 _PRIVATE_UP = re.compile("[\ue000-\uffff]")
 _DIGITS = 4000  # Python converts at most 4300 digits at once unless told otherwise.
 
-_SAFE_BITS = 53  # of an integer that is a double
 _FEW = 64  # values of an identity that are looked at one by one
 _COPY = 16_384  # bytes up to which one copy is cheaper than hashing in steps
 
@@ -119,7 +118,7 @@ def _prints_as_is(value: object) -> bool:
                 if cls is str:
                     continue
                 if cls is int:
-                    if child.bit_length() > _SAFE_BITS:
+                    if child.bit_length() > SAFE_BITS:
                         return False
                 elif cls is not bool and child is not None:
                     return _walk_prints_as_is(value)
@@ -140,7 +139,7 @@ def _walk_prints_as_is(value: object) -> bool:
                 return False
             queue += part.values()
         elif cls is int:
-            if part.bit_length() > _SAFE_BITS:
+            if part.bit_length() > SAFE_BITS:
                 return False
         elif cls is list or cls is tuple:
             if len(queue) + len(part) > _FEW:

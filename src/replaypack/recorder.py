@@ -52,8 +52,6 @@ __all__ = ["Recorder"]
 
 #: Bytes of entries of keys (30 a record) that are held before their table is written.
 _MAX_KEYS = 4 << 20
-#: Nanoseconds: a time or duration up to here needs no closer look.
-_YEARS = 1 << 62
 #: Records whose leaves and runs are computed together.
 _TOGETHER = 32
 #: Ranges that the recipes of a record frame may resolve to; readers refuse 16 times as many.
@@ -243,12 +241,10 @@ class Recorder:
         prepared, label = self._prepare(call, response, error, scope, status, flags, attributes)
         if salt is not None and (type(salt) is not bytes or len(salt) != 8):
             raise UsageError("a salt is 8 bytes")
-        if duration is not None and not (type(duration) is int and 0 <= duration <= _YEARS):
-            check_number("duration", duration, "nanoseconds, an integer")
+        check_number("duration", duration, "nanoseconds, an integer")
+        check_number("start", start, "nanoseconds since the epoch, an integer")
         if start is None:
             start = max(0, time.time_ns() - (duration or 0))
-        elif not (type(start) is int and 0 <= start <= _YEARS):
-            check_number("start", start, "nanoseconds since the epoch, an integer")
         self._worker.wait_for_room()
         with self._lock:
             self._check_open()

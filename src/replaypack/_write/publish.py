@@ -236,9 +236,9 @@ class Publisher:
         old = math.inf if everything else time.time() - UPLOADED_LONG_AGO
         self.reused.ensure(PackRef(name, size) for name, (size, when, _) in self.loose.items() if when < old)
 
-    def named(self) -> None:
+    def named(self, *, everything: bool = False) -> None:
         """After a manifest named them: `look_again`, and forget them. Raises `ObjectMissingError`."""
-        self.look_again()
+        self.look_again(everything=everything)
         self.reused.clear()
         self.loose.clear()
 
@@ -490,14 +490,12 @@ class Publisher:
         self.ensure(everything=True)
         create_revision(self.storage, self.name, manifest)
         try:
-            self.look_again(everything=True)
+            self.named(everything=True)
         except ObjectMissingError:
             number = manifest.storage.revision
             if not is_pointed_at(self.storage, self.name, number):  # else what was before it may be gone
                 self.storage.delete(revision_key(self.name, number))
             raise
-        self.reused.clear()
-        self.loose.clear()
         point_behind(self.storage, self.name, manifest)
 
     def commit(self, cause: Cause, state: State, progress: Progress, error: dict[str, Any] | None) -> Manifest:

@@ -115,20 +115,13 @@ class CopyRun:
     def _each(self, work: Callable[[Plan], CopiedRecording | None], plans: list[Plan]) -> Iterator[CopiedRecording]:
         """Do it for several recordings at a time."""
         with ThreadPoolExecutor(self._jobs, thread_name_prefix="replaypack-copy") as pool:
-            futures = {pool.submit(work, plan): plan.name for plan in plans}
+            futures = [pool.submit(work, plan) for plan in plans]
             try:
                 for future in as_completed(futures):
                     try:
                         found = future.result()
                     except Stopped:
                         continue  # what stopped it comes
-                    except (FormatError, ObjectMissingError, ObjectTooShortError) as error:
-                        # Of what is shared it says the first that came upon it.
-                        error.hint = (
-                            f"{futures[future]!r} needs it: see what `verify` says of the source; "
-                            "copy the others by their names, or `recover` it into another place"
-                        )
-                        raise
                     if found is not None:
                         yield found
             except BaseException:
@@ -152,7 +145,15 @@ class CopyRun:
                 f"{where} was {'deleted' if manifest is None else 'changed'} while it was copied", hint="copy again"
             )
         with Recording(self._source.storage, plan.name, manifest, cache_bytes=_CACHE) as recording:
-            yield recording
+            try:
+                yield recording
+            except (FormatError, ObjectMissingError, ObjectTooShortError) as error:
+                # Of what is shared it says the first that came upon it.
+                error.hint = error.hint or (
+                    f"{plan.name!r} needs it: see what `verify` says of the source; "
+                    "copy the others by their names, or `recover` it into another place"
+                )
+                raise
 
     def _packs(self, recording: Recording) -> list[PackRef]:
         """All packs that the recording's manifest needs."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from replaypack._write.revisions import heal_latest
+from replaypack._write.revisions import NO_CACHE, heal_latest
 from replaypack.format.names import latest_key, pack_key_of
 
 from ._inventory import Inventory
@@ -34,7 +34,7 @@ def delete_replaced(target: Target, plan: Plan, planned: Inventory, rewritten: C
         hint = hints.get(name)
         # A failure here must be one: what it names is about to go.
         if name in rewritten or (hint is not None and hint.packs & packs):
-            target.storage.put(latest_key(name), inventory.manifest(held).raw, cache_control="no-cache")
+            target.storage.put(latest_key(name), inventory.manifest(held).raw, cache_control=NO_CACHE)
     own = [held for held in plan.manifests if held.name == target.name and target.has_records(held)]
     last = max(own, key=lambda held: held.revision, default=None)
     total = len(plan.manifests) + len(plan.packs)

@@ -15,7 +15,6 @@ from replaypack.errors import ConflictError, FormatError, ObjectExistsError
 from replaypack.format.digests import digest
 from replaypack.format.manifest import Manifest, encode_manifest
 from replaypack.format.manifest_members import Tombstone
-from replaypack.recording import Recording
 
 from ._inventory import Held, Inventory
 from ._payload import Payload, Uses
@@ -24,8 +23,6 @@ from ._remains import Remains
 from .verify import verify_recording
 
 __all__ = ["rewrite_without"]
-
-_CACHE = 16 << 20
 
 
 def rewrite_without(
@@ -104,7 +101,7 @@ def rewrite_without(
         summary=made.summary,
     )
     manifest = encode_manifest(old.content, section)
-    _check(target, held.name, manifest)
+    _check(target, inventory, held, manifest)
     publisher.ensure(everything=True)
     try:
         commit_behind(target.storage, held.name, manifest)
@@ -115,12 +112,12 @@ def rewrite_without(
     publisher.look_again(everything=True)
 
 
-def _check(target: Target, name: str, manifest: Manifest) -> None:
+def _check(target: Target, inventory: Inventory, held: Held, manifest: Manifest) -> None:
     """What it was made of is about to be deleted: be sure of it before."""
-    with Recording(target.storage, name, manifest, cache_bytes=_CACHE) as recording:
+    with target.open(inventory, held, manifest) as recording:
         for fault in verify_recording(recording, progress=target.report):
             raise FormatError(
-                f"what would take the place of {name} is not sound ({fault}); it is as it was",
+                f"what would take the place of {held.name} is not sound ({fault}); it is as it was",
                 where=recording.locator,
                 hint="was it before? `replaypack verify` lists every fault of it",
             )

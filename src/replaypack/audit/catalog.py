@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
+from replaypack._write.revisions import NO_CACHE
 from replaypack._write.stamps import now_rfc3339
 from replaypack.errors import FormatError, ObjectMissingError, RecordingNotFoundError
 from replaypack.format.catalog import CATALOG, Catalog, CatalogEntry, encode_catalog
@@ -56,7 +57,7 @@ def write_catalog(archive: Archive, *, progress: Callable[[int, int], None] | No
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
     data = encode_catalog(created, entries)
-    archive.storage.put(CATALOG, data, cache_control="no-cache")
+    archive.storage.put(CATALOG, data, cache_control=NO_CACHE)
     return Cataloged(Catalog(created, entries), len(data), faults)
 
 

@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from replaypack._write.journal import journal_directory, writers_of
-from replaypack._write.revisions import heal_latest
+from replaypack._write.revisions import NO_CACHE, heal_latest
 from replaypack.errors import (
     ConflictError,
     FormatError,
@@ -212,7 +212,7 @@ class _Collector:
         if not self._timed:
             since, new = {**since, **dict.fromkeys(new, time.time())}, ()
         data = encode_marks(self._marks.run + 1, since, new)
-        self._storage.put(MARKS, data, cache_control="no-cache")
+        self._storage.put(MARKS, data, cache_control=NO_CACHE)
         self._marks = parse_marks(data)
         return self._time_of_marks()
 

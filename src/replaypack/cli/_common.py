@@ -32,6 +32,7 @@ __all__ = [
     "recording_at",
     "size_of",
     "storage_options",
+    "values_of",
 ]
 
 _PROTOCOLS = ("s3", "gs", "az", "https", "file", "memory")
@@ -156,6 +157,16 @@ def note_dead(archive: Archive, names: Collection[str]) -> None:
         which = ", ".join(dead[:5]) + (", …" if len(dead) > 5 else "")
         note = f"note: who recorded {which} died: `replaypack recover {archive.url}` finishes what is there"
         print(escape(note), file=sys.stderr)
+
+
+def values_of(variables: list[str]) -> list[str]:
+    """The values of environment variables (``--secret-env``). Raises `UsageError` where one is missing or short."""
+    from replaypack.policies.redaction import secrets_of_environment
+
+    for name in variables:
+        if not os.environ.get(name):
+            raise UsageError(f"the environment variable {name} is not set, or empty")
+    return secrets_of_environment(variables)
 
 
 def size_of(recording: Recording) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as json_
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from replaypack.errors import ExportError, FormatError, RecordingExistsError, UsageError
 
-from ._common import located, recording_at
+from ._common import located, recording_at, values_of
 from ._output import Output
 from ._progress import progress_bar
 from ._text import counted
@@ -38,14 +37,10 @@ def export_sanitised(
     """Write the recording, and the report where one is asked for."""
     from replaypack._files import atomic_file
     from replaypack.audit.sanitise import sanitise
-    from replaypack.policies.redaction import secrets_of_environment
 
     output = Output(json=json)
     policy = _policy(redact)
-    for name in secret_env or ():
-        if not os.environ.get(name):
-            raise UsageError(f"the environment variable {name} is not set, or empty")
-    secrets = secrets_of_environment(secret_env) if secret_env else []
+    secrets = values_of(secret_env or [])
     path = Path(report) if report is not None else None
     if path is not None and path.exists() and not overwrite:
         raise ExportError(f"{path} is there already", hint="--overwrite replaces it")

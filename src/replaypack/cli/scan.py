@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from replaypack.errors import ReplaypackError, UsageError
+from replaypack.errors import ReplaypackError
 
-from ._common import JsonFlag, OptionList, archive_at, located
+from ._common import JsonFlag, OptionList, archive_at, located, values_of
 from ._output import Output, error_object, print_error
 from ._progress import progress_bar
 from ._text import counted
@@ -65,12 +64,8 @@ def scan(
 def _findings(target: str, variables: list[str], option: list[str] | None, json: bool) -> Iterator[Finding | None]:
     """Yield what is found, and None behind each recording."""
     from replaypack.audit.scan import scan as scan_recording
-    from replaypack.policies.redaction import secrets_of_environment
 
-    for name in variables:
-        if not os.environ.get(name):
-            raise UsageError(f"the environment variable {name} is not set, or empty")
-    secrets = secrets_of_environment(variables) if variables else []
+    secrets = values_of(variables)
     revision: int | None = None
     if "#" in target:
         archive, at = located(target, option)

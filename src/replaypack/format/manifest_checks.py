@@ -90,7 +90,7 @@ def storage_problem(content: Content, storage: Storage) -> str | None:
         return "packs stand both in the manifest and in pages"
     if len(storage.pack_pages) > MAX_PACK_PAGES:
         return f"there are more than {MAX_PACK_PAGES} pages of packs"
-    if any(not _page_sound(page) or page.raw > PACKS_PER_PAGE * PACK_ENTRY for page in storage.pack_pages):
+    if any(not _page_sound(page) or page.raw > PACKS_PER_PAGE * PACK_ENTRY.size for page in storage.pack_pages):
         return "a page of packs is malformed"
     if len(storage.merkle_edge) != content.records.bit_count() or any(
         not _HEX32.fullmatch(node) for node in storage.merkle_edge

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from struct import Struct
 from typing import Any, Literal
 
 import msgspec
@@ -45,8 +46,8 @@ MAX_ROOT = 64 << 20
 #: Records of one recording that are purged, at most, and the bytes of a reason.
 MAX_PURGED = 1 << 16
 MAX_REASON = 4096
-#: A page of packs has entries of so many bytes (digest, size), at most so many, and there are at most so many pages.
-PACK_ENTRY = 36
+#: An entry of a page of packs: digest, size. A page has at most so many, and there are at most so many pages.
+PACK_ENTRY = Struct(">32sI")
 PACKS_PER_PAGE = 1820
 MAX_PACK_PAGES = 1024
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-from struct import Struct
 
 from replaypack.errors import FormatError
 
@@ -13,9 +12,6 @@ from .manifest_members import PACK_ENTRY, PackRef, PageRef, TableRef
 from .table import Root, TableShape
 
 __all__ = ["encode_pack_page", "inline_root", "parse_pack_page", "read_root"]
-
-_PACK = Struct(">32sI")
-assert _PACK.size == PACK_ENTRY
 
 
 def inline_root(root: Root) -> TableRef:
@@ -41,14 +37,14 @@ def read_root(shape: TableShape, ref: TableRef, page: bytes | None, *, where: st
 
 def encode_pack_page(packs: list[PackRef]) -> bytes:
     """Return a page of packs before compression: ``digest (32) ‖ size (4)`` a pack."""
-    return b"".join(_PACK.pack(bytes.fromhex(pack.digest), pack.size) for pack in packs)
+    return b"".join(PACK_ENTRY.pack(bytes.fromhex(pack.digest), pack.size) for pack in packs)
 
 
 def parse_pack_page(ref: PageRef, raw: bytes, *, where: str) -> list[PackRef]:
     """Check and decode a page of packs."""
-    if len(raw) != ref.raw or digest(raw)[:SHORT_SIZE].hex() != ref.digest or len(raw) % _PACK.size:
+    if len(raw) != ref.raw or digest(raw)[:SHORT_SIZE].hex() != ref.digest or len(raw) % PACK_ENTRY.size:
         raise FormatError("a page of packs does not match its digest", where=where)
-    packs = [PackRef(name.hex(), size) for name, size in _PACK.iter_unpack(raw)]
+    packs = [PackRef(name.hex(), size) for name, size in PACK_ENTRY.iter_unpack(raw)]
     if not all(pack.size for pack in packs):
         raise FormatError("a page of packs names an empty pack", where=where)
     return packs

@@ -42,8 +42,7 @@ class Calls(ABC):
 
         See `call` for everything else.
         """
-        if type(name) is not str or not name:
-            _check_tool(name)
+        _check_tool(name)
         return self.call(_TOOL, {"name": name, "args": args}, call, name=name, returns=returns)
 
     async def atool(self, name: str, args: Any, call: Callable[[], Awaitable[_T]], *, returns: Any = None) -> _T:

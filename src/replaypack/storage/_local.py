@@ -6,7 +6,6 @@ from __future__ import annotations
 import errno
 import math
 import os
-import secrets
 import stat
 import sys
 import threading
@@ -17,6 +16,7 @@ from itertools import count
 from pathlib import Path
 from typing import Final, TypeVar
 
+from replaypack._locks import create_locked, lock, unlocked
 from replaypack.errors import (
     AccessDeniedError,
     ObjectMissingError,
@@ -164,7 +164,7 @@ class LocalStorage(Storage):
                         status = os.lstat(path)
                         if not stat.S_ISREG(status.st_mode) or status.st_mtime >= before:
                             continue
-                        with _abandoned(path) as abandoned:
+                        with unlocked(path) as abandoned:
                             if abandoned is False or (sure and not abandoned):
                                 continue
                             if delete:
@@ -245,17 +245,11 @@ class LocalStorage(Storage):
                 os.unlink(temporary)
 
     def _create_temporary(self, directory: Path) -> tuple[Path, int]:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-        while True:
-            temporary = directory / f"{TEMP_PREFIX}{secrets.token_hex(8)}"
-            try:
-                descriptor = os.open(temporary, flags, 0o666)
-            except FileNotFoundError:
-                self._make_directory(directory)
-                descriptor = os.open(temporary, flags, 0o666)
-            if not _lock(descriptor) or os.path.lexists(temporary):
-                return temporary, descriptor
-            os.close(descriptor)  # `leftovers` was faster
+        try:
+            return create_locked(directory, TEMP_PREFIX)
+        except FileNotFoundError:
+            self._make_directory(directory)
+            return create_locked(directory, TEMP_PREFIX)
 
     def _name_new(self, temporary: Path, final: Path) -> bool:
         """Gives the file its name, unless the name is taken: then False."""
@@ -358,50 +352,6 @@ def _read_exactly(descriptor: int, start: int, length: int) -> bytes:
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def _lock(descriptor: int) -> bool:
-    """Lock a file until it is closed, or its process dies; whether there are locks."""
-    if sys.platform == "win32":
-        return False
-    import fcntl
-
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)  # waits for those who only look whether it is locked
-    except OSError:
-        return False
-    return True
-
-
-@contextmanager
-def _abandoned(path: str) -> Iterator[bool | None]:
-    """Whether no living writer holds a temporary file, and none can meanwhile; None where that cannot be told.
-
-    Raises `FileNotFoundError`.
-    """
-    if sys.platform == "win32":
-        yield None
-        return
-    import fcntl
-
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except FileNotFoundError:
-        raise
-    except OSError:  # another user's
-        yield None
-        return
-    try:
-        found: bool | None = True
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            found = False
-        except OSError:
-            found = None
-        yield found
-    finally:
-        os.close(descriptor)
-
-
 @contextmanager
 def _directory_lock(directory: Path) -> Iterator[bool]:
     """Excludes other processes from creating names in ``directory``. A killed holder releases it by dying.
@@ -412,6 +362,6 @@ def _directory_lock(directory: Path) -> Iterator[bool]:
     """
     descriptor = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o666)
     try:
-        yield _lock(descriptor)
+        yield lock(descriptor)
     finally:
         os.close(descriptor)
