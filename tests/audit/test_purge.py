@@ -222,15 +222,20 @@ def test_bytes_that_others_take(archive: Archive) -> None:
     assert archive.open("r").record(0).request["messages"][0]["role"] == "system"
 
 
-def test_a_recording_that_others_are_based_on(archive: Archive) -> None:
+def recorded_with_base(archive: Archive) -> tuple[str, dict[str, str]]:
+    """``r``; ``next`` and ``third`` with it as their base. What stands in turn 2 of the first two, and the digests."""
     canary = "canary-in-a-turn-8517 "
     with archive.recorder("r", **options()) as recorder:
         conversation(recorder, 4, {2: canary})
     for name in ("next", "third"):
         with archive.recorder(name, base="r", **options()) as recorder:
             conversation(recorder, 4, {2: canary} if name == "next" else {1: "other "})
+    return canary, {name: archive.open(name).content_digest for name in ("r", "next", "third")}
+
+
+def test_a_recording_that_others_are_based_on(archive: Archive) -> None:
+    canary, digests = recorded_with_base(archive)
     rows = {name: [(r.request, r.response) for r in archive.open(name).records()] for name in ("next", "third")}
-    digests = {name: archive.open(name).content_digest for name in ("r", "next", "third")}
     with pytest.raises(UsageError, match="of next"):
         purge(archive, "r", [2, 3], "asked to")
     forecast = purge(archive, "r", [2, 3], "asked to", keep_shared=True, dry_run=True)
@@ -253,14 +258,8 @@ def test_a_recording_that_others_are_based_on(archive: Archive) -> None:
 
 
 def test_several_recordings_at_once(archive: Archive) -> None:
-    canary = "canary-in-a-turn-8517 "
-    with archive.recorder("r", **options()) as recorder:
-        conversation(recorder, 4, {2: canary})
-    for name in ("next", "third"):
-        with archive.recorder(name, base="r", **options()) as recorder:
-            conversation(recorder, 4, {2: canary} if name == "next" else {1: "other "})
+    canary, digests = recorded_with_base(archive)
     before = objects_of(archive.storage)
-    digests = {name: archive.open(name).content_digest for name in ("r", "next", "third")}
     hint = r"--records 0-3 --also next=0-3 --also third=0-3"
     with pytest.raises(UsageError, match="of what is to be purged") as error:
         purge(archive, "r", [2, 3], "asked to", also={"next": [2, 3]})

@@ -154,7 +154,7 @@ class Cursor:
                 assert ahead.index is not None
                 answer = Record(self.recording, ahead.found(at), ahead.index, response)
                 answer.response  # noqa: B018 - what cannot be read is not played
-            with self._lock:
+            with self._lock:  # as `_play` does while nothing is played out of order: nearly always
                 played = front == self._front and not self._scattered
                 if played:
                     self._front, self._before = front + 1, ahead
