@@ -12,6 +12,8 @@ PIP := $(RUN) -m pip install --quiet --disable-pip-version-check --no-input
 CORE_PACKAGES := pytest pytest-timeout hypothesis PyYAML jsonschema msgpack
 CORE_TESTS := tests/format tests/write tests/archive tests/audit tests/replay tests/integrations tests/cli $(wildcard tests/test_*.py)
 PYTEST := $(RUN) -m pytest -q
+# What gates a change tries the same examples each time; a bare pytest, and the heavy tests, others every time.
+REPEATABLE := --hypothesis-profile=repeatable
 # A process for each core, each with its own servers and directories, and a file of tests never in two of them.
 PARALLEL := -n auto --dist loadfile
 # Releases of Chassis that the integration is tested with; they need Python 3.12.
@@ -66,10 +68,10 @@ demo: $(VENV)/.installed-cli
 	@$(VENV)/bin/replaypack verify demo-archive
 
 test: $(VENV)/.installed-test
-	$(PYTEST) $(PARALLEL) -m "not heavy"
+	$(PYTEST) $(REPEATABLE) $(PARALLEL) -m "not heavy"
 
 test-core: $(VENV)/.installed-core
-	$(PYTEST) -m "not heavy and not once" $(wildcard $(CORE_TESTS))
+	$(PYTEST) $(REPEATABLE) -m "not heavy and not once" $(wildcard $(CORE_TESTS))
 
 test-heavy: $(VENV)/.installed-heavy
 	$(PYTEST) -m heavy

@@ -30,6 +30,7 @@ __all__ = [
 
 # How long an example takes says how busy the machine is.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("repeatable", settings.get_profile("patient"), derandomize=True)
 settings.load_profile("patient")
 
 # A shell without job control starts what runs in the background with Ctrl-C ignored, and its children inherit that.
