@@ -423,8 +423,9 @@ class Archive:
     ) -> Copied:
         """Copy the recordings named (all by default; patterns may be given) to another archive.
 
-        Only what is missing travels, and nothing of other recordings does. ``storage_options`` are those of the
-        destination's filesystem. See `replaypack.audit.copy` for the rest, and for what is raised.
+        Only what is missing travels, and nothing of other recordings does. A recording that is damaged here is no
+        exception: the result has it as ``failed``, with its ``error``, and the others are copied. ``storage_options``
+        are those of the destination's filesystem. See `replaypack.audit.copy` for the rest, and for what is raised.
         """
         from .audit import copy
 

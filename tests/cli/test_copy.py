@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from replaypack import Archive
+from replaypack.format.names import pack_key_of
 
 from .conftest import run, run_on_terminal
 
@@ -87,6 +88,55 @@ def test_what_is_still_recorded_is_left_out(url: str, tmp_path: Path) -> None:
     assert "open: left out (it is still being recorded)" in result.out
 
 
+def damage(url: str, name: str, *, gone: bool = False) -> tuple[Path, bytes]:
+    """Damage a pack of a recording, or delete it; return where it is, and what it was."""
+    [pack] = Archive(url).open(name).index.packs
+    path = Path(url, pack_key_of(pack.digest))
+    data = path.read_bytes()
+    path.write_bytes(data[:-50] + bytes([data[-50] ^ 1]) + data[-49:])
+    if gone:
+        path.unlink()
+    return path, data
+
+
+def test_what_is_damaged_is_named_and_the_others_arrive(url: str, tmp_path: Path) -> None:
+    there = str(tmp_path / "there")
+    flipped, gone = damage(url, "nightly/1"), damage(url, "other", gone=True)
+    result = run("copy", url, there, "--jobs", "1")
+    assert (result.code, result.err) == (1, "")
+    first, second, third, last = result.out.splitlines()
+    assert first.startswith("nightly/1: failed: ")
+    assert flipped[0].name in first
+    assert first.endswith("(see what `verify` says of the source, or `recover` it into another place)")
+    assert second == "nightly/2@1: copied, 5 records"
+    assert third.startswith("other: failed: ")
+    assert gone[0].name in third
+    assert last.startswith("1 pack (")
+    assert list(Archive(there).recordings()) == ["nightly/2"]
+    assert run("verify", there).code == 0
+    result = run("copy", url, there, "--json")
+    assert result.code == 1
+    found = {item["name"]: (item["state"], item["revision"], item["error"]) for item in result.json["recordings"]}
+    assert found["nightly/2"] == ("there", 1, None)
+    assert found["nightly/1"][:2] == found["other"][:2] == ("failed", None)
+    assert (found["nightly/1"][2]["code"], found["nightly/1"][2]["reason"]) == ("format.corrupted", "corrupted")
+    assert found["other"][2]["code"] == "storage.missing"
+    assert set(found["other"][2]) == {"code", "message", "hint", "url", "operation"}
+    # One that is named is no other case.
+    result = run("copy", f"{url}#other", f"{there}#mine")
+    assert (result.code, result.err) == (1, "")
+    assert result.out.startswith("mine (from other): failed: ")
+    for path, data in (flipped, gone):
+        path.write_bytes(data)
+    result = run("copy", url, there)
+    assert result.code == 0
+    assert [line.split(": ")[1] for line in result.out.splitlines()[:-1]] == [
+        "copied, 4 records",
+        "there already",
+        "copied, 1 record",
+    ]
+
+
 def test_responses_only(url: str, tmp_path: Path) -> None:
     there = str(tmp_path / "there")
     assert run("copy", url, there, "other", "--responses-only").code == 0
@@ -98,3 +148,11 @@ def test_progress(url: str, tmp_path: Path) -> None:
     result = run_on_terminal("copy", url, str(tmp_path / "there"))
     assert result.code == 0
     assert "3 packs" in result.out
+
+
+def test_progress_where_one_is_damaged(url: str, tmp_path: Path) -> None:
+    damage(url, "other")
+    result = run_on_terminal("copy", url, str(tmp_path / "there"))
+    assert result.code == 1
+    assert "other: failed" in result.out
+    assert "2 packs" in result.out

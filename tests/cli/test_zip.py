@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from replaypack import Archive
+from replaypack.format.names import pack_key_of
 from tests.support.servers import Server, static_server
 
 from .conftest import run
@@ -55,6 +56,43 @@ def test_what_goes_wrong_is_said(archive: str, tmp_path: Path) -> None:
     broken = run("unzip", str(tmp_path / "no.zip"), str(tmp_path / "x"))
     assert broken.code == 1
     assert "no zip file" in broken.err
+
+
+def test_of_what_is_damaged_there_is_no_file(tmp_path: Path) -> None:
+    archive = Archive(tmp_path / "runs")
+    for number, name in enumerate("abc"):
+        with archive.recorder(name) as recorder:
+            recorder.append(kind="tool", identity=number, response=number)
+    target, before = tmp_path / "runs.zip", set(tmp_path.iterdir())
+    for name in "ac":
+        [pack] = archive.open(name).index.packs
+        (tmp_path / "runs" / pack_key_of(pack.digest)).unlink()
+    result = run("zip", archive.url, "-o", str(target))
+    assert (result.code, result.out) == (1, "")
+    assert "no such object (cannot be copied: 'a', 'c'; see what `verify` says" in result.err
+    result = run("export", f"{archive.url}#a", str(tmp_path / "a.jsonl"))
+    assert (result.code, result.out) == (1, "")
+    assert set(tmp_path.iterdir()) == before
+    assert run("zip", f"{archive.url}#b", "-o", str(target)).code == 0
+
+
+def test_unzip_names_what_is_damaged_and_goes_on(tmp_path: Path) -> None:
+    """A zip file that another tool made of a damaged archive."""
+    archive = Archive(tmp_path / "runs")
+    for name in "ab":
+        with archive.recorder(name) as recorder:
+            recorder.append(kind="tool", identity=name, response=name)
+    [pack] = archive.open("a").index.packs
+    path = tmp_path / "runs.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as file:
+        for item in sorted((tmp_path / "runs").rglob("*")):
+            if item.is_file() and item.stem != pack.digest:
+                file.write(item, item.relative_to(tmp_path / "runs").as_posix())
+    result = run("unzip", str(path), str(tmp_path / "back"))
+    assert result.code == 1
+    assert result.out.startswith("a: failed: ")
+    assert "\nb@1: copied, 1 record\n" in result.out
+    assert list(Archive(tmp_path / "back").recordings()) == ["b"]
 
 
 def test_what_is_left_out_is_said_by_the_exit_code(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from replaypack.recording import Recording
 from replaypack.storage import Storage
 
 from ._belonging import Belonging
-from ._transfer import Transfer
+from ._transfer import Transfer, reading
 
 if TYPE_CHECKING:
     from replaypack._read.packs import Frame
@@ -62,12 +62,17 @@ class PackedAnew:
         self._missing = missing
         self._split = split
         self._moved = moved
-        level = min(_level(recording.storage, name) for name in split)
+        with reading():
+            level = min(_level(recording.storage, name) for name in split)
         self._publisher = _Publisher(transfer, to, recording.manifest, policy, level)
         self._waiting: list[Future[bool]] = []
 
     def write(self) -> StorageSection:
-        """Write it; return where its bytes lie then. Raises `FormatError`, `StorageError`."""
+        """Write it; return where its bytes lie then. Raises `Damaged`, `StorageError`."""
+        with reading():
+            return self._write()
+
+    def _write(self) -> StorageSection:
         recording, publisher = self._recording, self._publisher
         own = self._belonging.own(recording)
         used = self._belonging.used(recording, own, lambda ref: ref.digest in self._split)

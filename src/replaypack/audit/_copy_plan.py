@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -15,7 +15,9 @@ from replaypack.errors import (
     ObjectTooShortError,
     RecordingExistsError,
     RecordingNotFoundError,
+    ReplaypackError,
     UsageError,
+    without_frames,
 )
 from replaypack.format.manifest import Manifest
 from replaypack.format.manifest_members import Storage as StorageSection
@@ -24,7 +26,7 @@ from replaypack.recover import finish_leftover
 
 from ._copy_purged import purged_records
 from ._survey import each
-from ._transfer import has_pack
+from ._transfer import Damaged, has_pack, reading
 
 if TYPE_CHECKING:
     from replaypack.archive import Archive
@@ -75,12 +77,12 @@ class Plan(NamedTuple):
     """One recording: the revision to copy, and what the destination has of that name (revision, manifest digest).
 
     ``purged`` are the records of it that were purged; ``anew`` says that the destination has no state of this recording
-    under that name.
+    under that name; ``error`` is why it has ``failed``.
     """
 
     name: str
     to: str
-    action: Literal["copy", "there", "left out"]
+    action: Literal["copy", "there", "left out", "failed"]
     revision: int | None
     id: bytes
     content_digest: str | None
@@ -89,35 +91,56 @@ class Plan(NamedTuple):
     note: str | None
     purged: frozenset[tuple[int, str]] = frozenset()
     anew: bool = False
+    error: ReplaypackError | None = None
 
 
 class Planner:
-    """Finds out what to do of each recording, and whether anything is in the way, before anything moves."""
+    """Finds out what to do of each recording, and whether anything is in the way, before anything moves.
+
+    Those in ``named`` were asked for by their names: they have to be there.
+    """
 
     def __init__(
-        self, source: Archive, target: Archive, policy: str, if_exists: IfExists, *, refuse_open: bool
+        self,
+        source: Archive,
+        target: Archive,
+        policy: str,
+        if_exists: IfExists,
+        *,
+        named: Collection[str],
+        refuse_open: bool,
     ) -> None:
         self._source = source
         self._target = target
         self._policy = policy
         self._if_exists = if_exists
+        self._named = named
         self._refuse_open = refuse_open
 
     def plan(self, name: str, revision: int | None, to: str) -> Plan:
-        manifest: Manifest | None = self._source.manifests.find(name, revision, fresh=True)
-        assert manifest is not None
+        """What to do of one recording. Raises what is in the way, but for damage of the recording in the source."""
+        try:
+            return self._plan(name, revision, to)
+        except Damaged as damage:
+            return Plan(name, to, "failed", None, b"", None, 0, None, None, error=without_frames(damage).error)
+
+    def _plan(self, name: str, revision: int | None, to: str) -> Plan:
+        manifest: Manifest | None
         note = None
-        if manifest.content.state == "open":
-            manifest, note = self._finished(name, manifest, revision)
-            if manifest is None:
-                return Plan(name, to, "left out", None, b"", None, 0, None, note)
+        with reading():
+            manifest = self._find(name, revision)
+            if manifest.content.state == "open":
+                manifest, note = self._finished(name, manifest, revision)
+        if manifest is None:
+            return Plan(name, to, "left out", None, b"", None, 0, None, note)
         refuse_case_twin(self._target.storage, to)
         finish_leftover(self._target, to, "error")
         newest = self._target.manifests.newest(to, fresh=True)
         refuse_claimed(self._target.storage, to, newest)
         action: Literal["copy", "there"] = "copy"
         if newest is not None and (newest.content.records or newest.content.state != "open"):
-            action = self._compare(name, to, manifest, newest)
+            with reading():
+                action = self._compare(name, to, manifest, newest)
         return Plan(
             name,
             to,
@@ -131,6 +154,14 @@ class Planner:
             purged_records(manifest.storage),
             newest is None or newest.content.id != manifest.content.id,
         )
+
+    def _find(self, name: str, revision: int | None) -> Manifest:
+        try:
+            return self._source.manifests.find(name, revision, fresh=True)
+        except RecordingNotFoundError as error:
+            if name in self._named:
+                raise
+            raise Damaged(error) from error  # deleted since it was listed, or nothing of it can be read
 
     def _finished(self, name: str, manifest: Manifest, revision: int | None) -> tuple[Manifest | None, str]:
         """The last finished revision of a recording that is being recorded."""

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+from replaypack.errors import ReplaypackError
+
 __all__ = ["Copied", "CopiedRecording"]
 
 
 class CopiedRecording(NamedTuple):
-    """What became of one recording: ``copied``, ``there`` (nothing to do), or ``left out``, with a note why.
+    """What became of one recording.
 
-    ``name`` and ``revision`` are those at the destination, ``from_name`` and ``from_revision`` those at the source;
-    ``signatures`` counts those that were copied.
+    ``state``: ``copied``, ``there`` (nothing to do), ``left out`` (``note`` says why), or ``failed`` (it is damaged in
+    the source, ``error`` says how; at the destination everything of that name is as it was). ``name`` and ``revision``
+    are those at the destination, ``from_name`` and ``from_revision`` those at the source, None where there is none, or
+    it is not known; ``signatures`` counts those that were copied.
     """
 
     name: str
     from_name: str
-    state: Literal["copied", "there", "left out"]
+    state: Literal["copied", "there", "left out", "failed"]
     revision: int | None
     from_revision: int | None
     content_digest: str | None
     records: int
     signatures: int = 0
     note: str | None = None
+    error: ReplaypackError | None = None
 
 
 class Copied(NamedTuple):

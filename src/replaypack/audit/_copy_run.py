@@ -15,7 +15,13 @@ from replaypack._write.claim import mark
 from replaypack._write.reuse import read_marks
 from replaypack._write.revisions import create_revision, point_behind, write_latest
 from replaypack._write.stamps import now_rfc3339
-from replaypack.errors import ConflictError, FormatError, ObjectMissingError, ObjectTooShortError, StorageError
+from replaypack.errors import (
+    ConflictError,
+    FormatError,
+    ObjectMissingError,
+    StorageError,
+    without_frames,
+)
 from replaypack.format.digests import digest
 from replaypack.format.manifest import Manifest, encode_manifest
 from replaypack.format.manifest_members import PackRef, Source
@@ -30,7 +36,7 @@ from ._copy_plan import RESPONSES_ONLY, WHOLE, Plan, withheld_by
 from ._copy_result import Copied, CopiedRecording
 from ._copy_signatures import SignatureCopier
 from ._faults import Progress, Report
-from ._transfer import Stopped, Transfer
+from ._transfer import Damaged, Stopped, Transfer, reading
 
 if TYPE_CHECKING:
     from replaypack.archive import Archive
@@ -43,10 +49,12 @@ _SMALL = 4 << 20
 _CACHE = 4 << 20
 #: How often a recording is committed again because packs that it relied on were collected meanwhile.
 _ATTEMPTS = 3
+#: Names of damaged recordings that one error has room for.
+_MOST_NAMED = 10
 
 
 class CopyRun:
-    """Copies what ``plans`` say, ``jobs`` packs and recordings at a time."""
+    """Copies what ``plans`` say, ``jobs`` packs and recordings at a time; ``stop_at_damage``: damage ends all of it."""
 
     def __init__(
         self,
@@ -58,6 +66,8 @@ class CopyRun:
         progress: Report | None,
         tell: Callable[[CopiedRecording], None] | None,
         notes: list[str],
+        *,
+        stop_at_damage: bool,
     ) -> None:
         self._source = source
         self._target = target
@@ -67,17 +77,21 @@ class CopyRun:
         self._report = progress
         self._tell = tell
         self._notes = notes
+        self._stop_at_damage = stop_at_damage
+        #: What is damaged in the source, by the name at the destination.
+        self._failed = {plan.to: plan.error for plan in plans if plan.error is not None}
         self._lock = threading.Lock()
         self._rewriting = threading.Lock()
-        roles = ("response",) if policy == RESPONSES_ONLY else None
-        self._belonging = Belonging(source.storage, {plan.id for plan in plans if plan.id}, roles)
         self._missing: dict[str, bool] = {}
+        #: The packs that are missing of what is copied: their bytes are the total.
+        self._coming: set[str] = set()
         self._sizes: dict[str, int] = {}
         self._reused: dict[str, int] = {}
         self._repacked: dict[str, int] = {}
         self._done = self._total = self._looked = 0
 
     def run(self) -> Copied:
+        self._refuse()
         moving = [plan for plan in self._plans if plan.action == "copy"]
         storage = self._target.storage
         new = bool(moving) and self._mark()
@@ -86,9 +100,12 @@ class CopyRun:
         self._signatures = SignatureCopier(self._source.storage, storage, self._marks)
         with Transfer(self._source.storage, storage, jobs=self._jobs, new=new, moved=self._moved) as transfer:
             self._transfer = transfer
-            for _ in self._each(self._look, moving):
-                pass
-            done = {found.name: found for found in self._each(self._copy, self._plans)}
+            self._look_at(moving)
+            try:
+                done = {found.name: found for found in self._each(self._copy, self._plans)}
+            except Damaged:
+                self._refuse()
+                raise
         if self._signatures.unlisted:
             self._notes.append(f"{self._source.url} cannot be listed: signatures were not looked for")
         return Copied(
@@ -101,6 +118,20 @@ class CopyRun:
             sum(self._reused.values()),
             self._notes,
         )
+
+    def _refuse(self) -> None:
+        """Where damage ends it: raise the error of the first that is damaged, with the names of all known to be."""
+        failed = [plan for plan in self._plans if plan.to in self._failed] if self._stop_at_damage else []
+        if failed:
+            error = self._failed[failed[0].to]
+            listed = ", ".join(repr(plan.name) for plan in failed[:_MOST_NAMED])
+            more = f" and {len(failed) - _MOST_NAMED} more" if len(failed) > _MOST_NAMED else ""
+            error.hint = f"cannot be copied: {listed}{more}; {error.hint}"
+            raise error from None
+
+    def _fail(self, plan: Plan, damage: Damaged) -> None:
+        with self._lock:
+            self._failed[plan.to] = without_frames(damage).error
 
     def _mark(self) -> bool:
         """Make sure that the destination is an archive; return whether it was none."""
@@ -138,27 +169,22 @@ class CopyRun:
     @contextmanager
     def _open(self, plan: Plan) -> Iterator[Recording]:
         assert plan.revision is not None
-        manifest = self._source.manifests.get(revision_key(plan.name, plan.revision))
+        with reading():
+            manifest = self._source.manifests.get(revision_key(plan.name, plan.revision))
         if manifest is None or manifest.content_digest != plan.content_digest:
             where = f"{self._source.url}#{plan.name}@{plan.revision}"
-            raise ConflictError(
-                f"{where} was {'deleted' if manifest is None else 'changed'} while it was copied", hint="copy again"
-            )
-        with Recording(self._source.storage, plan.name, manifest, cache_bytes=_CACHE) as recording:
-            try:
-                yield recording
-            except (FormatError, ObjectMissingError, ObjectTooShortError) as error:
-                # Of what is shared it says the first that came upon it.
-                error.hint = error.hint or (
-                    f"{plan.name!r} needs it: see what `verify` says of the source; "
-                    "copy the others by their names, or `recover` it into another place"
-                )
-                raise
+            what = "deleted" if manifest is None else "changed"
+            raise Damaged(ConflictError(f"{where} was {what} while it was copied", hint="copy again"))
+        with reading():
+            opened = Recording(self._source.storage, plan.name, manifest, cache_bytes=_CACHE)
+        with opened as recording:
+            yield recording
 
     def _packs(self, recording: Recording) -> list[PackRef]:
         """All packs that the recording's manifest needs."""
-        found = packs_of(recording.manifest, self._source.storage)
-        return [PackRef(name, self._size(name) if size is None else size) for name, size in found.items()]
+        with reading():
+            found = packs_of(recording.manifest, self._source.storage)
+            return [PackRef(name, self._size(name) if size is None else size) for name, size in found.items()]
 
     def _size(self, name: str) -> int:
         """The size of a pack that holds nothing but roots and lists: no manifest says it."""
@@ -166,8 +192,33 @@ class CopyRun:
             self._sizes[name] = len(self._source.storage.get(pack_key_of(name)))
         return self._sizes[name]
 
+    def _look_at(self, moving: list[Plan]) -> None:
+        """Look at all, and where one fails, at the others again: what belongs to it alone is of no recording then."""
+        roles = ("response",) if self._policy == RESPONSES_ONLY else None
+        failed = -1
+        while failed < len(self._failed):
+            failed = len(self._failed)
+            left = [plan for plan in self._plans if plan.to not in self._failed]
+            self._belonging = Belonging(self._source.storage, {plan.id for plan in left if plan.id}, roles)
+            self._coming.clear()
+            self._looked = self._total = 0
+            self._looking = [plan for plan in moving if plan.to not in self._failed]
+            for _ in self._each(self._look, self._looking):
+                pass
+            self._refuse()
+
     def _look(self, plan: Plan) -> None:
         """Find out which packs are missing, and which of them may be given away whole."""
+        try:
+            self._look_into(plan)
+        except Damaged as damage:
+            self._fail(plan, damage)
+        with self._lock:
+            self._looked += 1
+            if self._report is not None:
+                self._report(Progress(plan.name, "recordings", self._looked, len(self._looking)))
+
+    def _look_into(self, plan: Plan) -> None:
         with self._open(plan) as recording:
             refs = self._packs(recording)
             fresh = [ref for ref in refs if ref.digest not in self._missing]
@@ -178,18 +229,35 @@ class CopyRun:
                     if ref.digest not in self._missing:
                         # What a collector has marked may go at any moment, and what is sent under its name too.
                         self._missing[ref.digest] = ref.digest in missing or self._doomed(ref.digest)
-                        self._total += ref.size if self._missing[ref.digest] else 0
+                    if self._missing[ref.digest] and ref.digest not in self._coming:
+                        self._coming.add(ref.digest)
+                        self._total += ref.size
             # Where bytes are withheld, packs that are there may have them too.
             asked = refs if self._policy == RESPONSES_ONLY else [ref for ref in refs if self._missing[ref.digest]]
             if asked:
-                self._belonging.look(recording, asked)
-        with self._lock:
-            self._looked += 1
-            if self._report is not None:
-                total = sum(plan.action == "copy" for plan in self._plans)
-                self._report(Progress(plan.name, "recordings", self._looked, total))
+                with reading():
+                    self._belonging.look(recording, asked)
 
     def _copy(self, plan: Plan) -> CopiedRecording:
+        found = None
+        if plan.to not in self._failed:
+            try:
+                found = self._bring(plan)
+            except Damaged as damage:
+                self._fail(plan, damage)
+                if self._stop_at_damage:
+                    raise
+        if found is None:
+            error = self._failed[plan.to]
+            about = (plan.revision, plan.content_digest, plan.records)
+            found = CopiedRecording(plan.to, plan.name, "failed", None, *about, error=error)
+        if self._tell is not None:
+            with self._lock:
+                self._tell(found)
+        return found
+
+    def _bring(self, plan: Plan) -> CopiedRecording:
+        assert plan.action != "failed"
         signatures: dict[str, str] = {}
         copied = 0
         revision = plan.newest[0] if plan.action == "there" and plan.newest is not None else None
@@ -203,7 +271,7 @@ class CopyRun:
             self._signatures.ensure(signatures)
         elif revision is not None:
             self._point(plan.to, revision)
-        found = CopiedRecording(
+        return CopiedRecording(
             plan.to,
             plan.name,
             "copied" if plan.action == "copy" else plan.action,
@@ -214,10 +282,6 @@ class CopyRun:
             copied,
             note,
         )
-        if self._tell is not None:
-            with self._lock:
-                self._tell(found)
-        return found
 
     def _one(self, plan: Plan, recording: Recording) -> int:
         newest = plan.newest
@@ -250,7 +314,8 @@ class CopyRun:
         if again:
             with self._lock:
                 self._missing.update((ref.digest, True) for ref in again)
-            self._belonging.look(recording, again)
+            with reading():
+                self._belonging.look(recording, again)
         return bool(gone)
 
     def _storage(
@@ -317,7 +382,7 @@ class CopyRun:
             ),
         )
         if manifest.content_digest != source.content_digest:
-            raise FormatError("its content is not canonical", where=recording.locator)
+            raise Damaged(FormatError("its content is not canonical", where=recording.locator))
         create_revision(self._target.storage, plan.to, manifest)
         return manifest
 

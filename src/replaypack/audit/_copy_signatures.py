@@ -9,6 +9,7 @@ from replaypack.format.names import signature_parts
 from replaypack.storage import Storage
 
 from ._copy_plan import Plan
+from ._transfer import reading
 from .sign import MAX_OBJECTS
 
 __all__ = ["SignatureCopier"]
@@ -28,6 +29,7 @@ class SignatureCopier:
         """Copy the signatures of the content that is copied.
 
         Return the keys of those that are there now, here and there, how many were copied, and what was in the way.
+        Raises `Damaged` where one is gone since it was listed, `StorageError`.
         """
         source, target = self._source, self._target
         try:
@@ -45,12 +47,14 @@ class SignatureCopier:
             keys, note = keys[:MAX_OBJECTS], f"more than {MAX_OBJECTS} signatures: the others were left out"
         for key in keys:
             to = f"recordings/{plan.to}/{key.rpartition('/')[2]}"
-            if self._same(key, to):
+            with reading():
+                data = source.get(key)
+            if self._has(to, data):
                 if self._marks.has(to):
-                    target.put(to, source.get(key))  # written anew it is not marked any more
+                    target.put(to, data)  # written anew it is not marked any more
             else:
                 try:
-                    target.put_new(to, source.get(key))
+                    target.put_new(to, data)
                     copied += 1
                 except ObjectExistsError:
                     note = f"the destination has another signature {to}: it was left alone"
@@ -58,9 +62,9 @@ class SignatureCopier:
             there[key] = to
         return there, copied, note
 
-    def _same(self, key: str, to: str) -> bool:
+    def _has(self, to: str, data: bytes) -> bool:
         try:
-            return self._target.get_suffix(to, MAX_ENVELOPE + 1) == self._source.get(key)
+            return self._target.get_suffix(to, MAX_ENVELOPE + 1) == data
         except ObjectMissingError:
             return False
 

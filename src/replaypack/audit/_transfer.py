@@ -6,8 +6,9 @@ import math
 import secrets
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
@@ -17,6 +18,8 @@ from replaypack.errors import (
     ObjectExistsError,
     ObjectMissingError,
     ObjectTooShortError,
+    ReplaypackError,
+    without_frames,
 )
 from replaypack.format.digests import digest
 from replaypack.format.manifest_members import PackRef
@@ -24,12 +27,13 @@ from replaypack.format.names import pack_key_of
 from replaypack.format.pack import TRAILER_SIZE, parse_trailer
 from replaypack.storage import Storage
 
-__all__ = ["Stopped", "Transfer", "has_pack"]
+__all__ = ["Damaged", "Stopped", "Transfer", "has_pack", "reading"]
 
 #: Bytes of packs in memory at a time. A larger one goes alone.
 _IN_FLIGHT = 128 << 20
 #: Bytes that are compared of a pack that both sides have.
 _SAMPLE = 1024
+_DAMAGED = (FormatError, ObjectMissingError, ObjectTooShortError)
 
 
 def has_pack(storage: Storage, name: str, size: int | None) -> bool:
@@ -40,13 +44,31 @@ def has_pack(storage: Storage, name: str, size: int | None) -> bool:
             parse_trailer(storage.get_suffix(key, TRAILER_SIZE))
         else:
             parse_trailer(storage.get_range(key, size - TRAILER_SIZE, TRAILER_SIZE))
-    except (ObjectMissingError, ObjectTooShortError, FormatError):
+    except _DAMAGED:
         return False
     return True
 
 
 class Stopped(Exception):
     """Another part of the work failed, or was interrupted; whoever did the former raises what it was."""
+
+
+class Damaged(Exception):
+    """What is to be copied is damaged in the source, or not there: ``error`` says what of it."""
+
+    def __init__(self, error: ReplaypackError) -> None:
+        super().__init__(error.message)
+        error.hint = error.hint or "see what `verify` says of the source, or `recover` it into another place"
+        self.error = error
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Where nothing but the source is asked: what is wrong with it is `Damaged`; other trouble is raised as it is."""
+    try:
+        yield
+    except _DAMAGED as error:
+        raise Damaged(error) from error
 
 
 class Transfer:
@@ -169,9 +191,7 @@ class Transfer:
             if self._stopped:
                 raise Stopped("stopped")
             if data is None:
-                data = self._source.get(key)
-                if len(data) != ref.size or digest(data).hex() != ref.digest:
-                    raise FormatError("the pack's bytes do not match the digest that is its name", where=key)
+                data = self._fetch(ref)
             elif not self._new and self._there(ref) and self._same(ref, data):
                 return False
             try:
@@ -189,6 +209,17 @@ class Transfer:
             if whole:
                 self._moved(ref.size)
             return True
+        except Damaged as damage:
+            without_frames(damage)  # it is kept until the end, and would keep what was read
+            raise
         finally:
             with self._room:
                 self._free(ref.size)
+
+    def _fetch(self, ref: PackRef) -> bytes:
+        key = pack_key_of(ref.digest)
+        with reading():
+            data = self._source.get(key)
+            if len(data) != ref.size or digest(data).hex() != ref.digest:
+                raise FormatError("the pack's bytes do not match the digest that is its name", where=key)
+        return data

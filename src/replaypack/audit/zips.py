@@ -46,7 +46,8 @@ def zip_recordings(
     The file appears whole, or not at all; entries are stored, so that it is read by ranges where it lies, through a
     presigned URL too.
 
-    Raises as `copy` does, `UsageError` for a ``path`` that is a URL, `StorageError` where there is such a
+    Raises as `copy` does, `FormatError` or `ObjectMissingError` where one of them is damaged (the hint names all that
+    were found by then), `UsageError` for a ``path`` that is a URL, `StorageError` where there is such a
     file and ``overwrite`` is not set; `RecordingNotFoundError` where there is nothing to put in.
     """
     if isinstance(path, str) and "://" in path:
@@ -63,6 +64,7 @@ def zip_recordings(
                     revision=of.revision,
                     responses_only=responses_only,
                     progress=progress,
+                    stop_at_damage=True,
                 )
             except RecordingExistsError as error:
                 error.hint = "two different recordings cannot have one name in a zip file: write two files"

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ._output import Output
+from ._output import Output, error_object
 from ._text import counted, escape, human_size
 
 if TYPE_CHECKING:
     from replaypack.audit import Copied, CopiedRecording
 
-__all__ = ["IfExistsOption", "arrivals", "document", "show"]
+__all__ = ["IfExistsOption", "arrivals", "document", "is_short", "show"]
 
 IfExistsOption = Annotated[
     Literal["error", "replace"],
@@ -30,7 +30,16 @@ IfExistsOption = Annotated[
 def document(done: Copied) -> dict[str, Any]:
     """As JSON."""
     summary: dict[str, Any] = {name: value for name, value in done._asdict().items() if name != "recordings"}
-    return {"recordings": [found._asdict() for found in done.recordings], **summary}
+    recordings = [
+        {**found._asdict(), "error": error_object(found.error) if found.error is not None else None}
+        for found in done.recordings
+    ]
+    return {"recordings": recordings, **summary}
+
+
+def is_short(done: Copied) -> bool:
+    """Whether something that was asked for did not arrive."""
+    return any(found.state in ("left out", "failed") for found in done.recordings)
 
 
 def show(output: Output, done: Copied, *, total: bool = True) -> None:
@@ -61,6 +70,8 @@ def arrivals() -> Iterator[Callable[[CopiedRecording], None]]:
 
 def _line(found: CopiedRecording) -> str:
     of = f" (from {found.from_name})" if found.from_name != found.name else ""
+    if found.error is not None:
+        return f"{found.name}{of}: {found.state}: {found.error}"
     name = f"{found.name}@{found.revision}" if found.revision is not None else found.name
     what = {
         "copied": f"copied, {counted(found.records, 'record')}",

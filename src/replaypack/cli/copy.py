@@ -9,7 +9,7 @@ import typer
 from replaypack.errors import UsageError
 
 from ._common import JsonFlag, OptionList, archive_at, located, note_dead
-from ._copied import IfExistsOption, arrivals, document, show
+from ._copied import IfExistsOption, arrivals, document, is_short, show
 from ._output import Output
 from ._progress import bytes_bar
 
@@ -35,8 +35,9 @@ def copy(
     """Copy recordings to another archive. Only what is missing travels, and nothing of other recordings.
 
     Everything is checked on the way. A recording can be seen when all of it has arrived; interrupted, run it again.
-    What DST has already is left alone; a recording that went on since becomes a new revision there. The exit code is
-    1 where a recording was left out because it is still being recorded.
+    What DST has already is left alone; a recording that went on since becomes a new revision there. One that is
+    damaged in SRC is named, and the others are copied. The exit code is 1 where one was damaged, or left out because
+    it is still being recorded.
     """
     from replaypack.audit import copy as copy_all
     from replaypack.audit._copy_plan import is_pattern
@@ -79,7 +80,6 @@ def copy(
         output.document(document(done))
     else:
         show(output, done)
-    left_out = {found.from_name for found in done.recordings if found.state == "left out"}
-    if left_out:
-        note_dead(source_archive, left_out)
+    note_dead(source_archive, {found.from_name for found in done.recordings if found.state == "left out"})
+    if is_short(done):
         raise typer.Exit(1)

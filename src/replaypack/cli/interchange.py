@@ -113,9 +113,10 @@ def export(
 ) -> None:
     """Export a recording as a file, which appears when it is whole. .jsonl and .ndjson are JSON lines.
 
-    With - for FILE the summary goes to standard error. With --to a recording is made in place of a file: redacted
-    (--redact, the default policy unless another is named), and with --allow of nothing but what is allowed; it names
-    the content digest of its source, and says in its metadata what was removed.
+    Of a recording that is damaged there is no file. With - for FILE the summary goes to standard error. With --to a
+    recording is made in place of a file: redacted (--redact, the default policy unless another is named), and with
+    --allow of nothing but what is allowed; it names the content digest of its source, and says in its metadata what
+    was removed.
     """
     if to is not None:
         if file is not None or format_ is not None:

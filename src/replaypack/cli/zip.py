@@ -9,7 +9,7 @@ import typer
 from replaypack.errors import UsageError
 
 from ._common import JsonFlag, OptionList, archive_at, located
-from ._copied import IfExistsOption, arrivals, document, show
+from ._copied import IfExistsOption, arrivals, document, is_short, show
 from ._output import Output
 from ._progress import bytes_bar
 from ._text import human_size
@@ -37,7 +37,8 @@ def zip_(
     """Put recordings into one zip file, which is an archive itself.
 
     It is read where it lies, by ranges: `replaypack show run.zip#name`, also from S3, over http, or through a presigned
-    URL. It holds nothing of other recordings of the same archives, and appears when it is whole.
+    URL. It holds nothing of other recordings of the same archives, and appears when it is whole: where one is damaged
+    there is none.
     """
     from replaypack.audit import zip_recordings
 
@@ -57,7 +58,7 @@ def zip_(
         for one in done.copied:
             show(output, one, total=False)
         output.line(f"{output_file}: {human_size(done.size)}")
-    if any(found.state == "left out" for one in done.copied for found in one.recordings):
+    if any(map(is_short, done.copied)):
         raise typer.Exit(1)
 
 
@@ -73,7 +74,8 @@ def unzip(
 ) -> None:
     """Copy the recordings of a zip file into an archive, checked on the way.
 
-    The exit code is 1 where a recording was left out because it is still being recorded.
+    One that is damaged is named, and the others are copied. The exit code is 1 where one was damaged, or left out
+    because it is still being recorded.
     """
     from replaypack.audit import copy
 
@@ -87,7 +89,7 @@ def unzip(
         output.document(document(done))
     else:
         show(output, done)
-    if any(found.state == "left out" for found in done.recordings):
+    if is_short(done):
         raise typer.Exit(1)
 
 
