@@ -419,17 +419,23 @@ class Archive:
         storage_options: Mapping[str, Any] | None = None,
         if_exists: Literal["error", "replace"] = "error",
         responses_only: bool = False,
+        keep_going: bool = False,
         progress: Report | None = None,
     ) -> Copied:
         """Copy the recordings named (all by default; patterns may be given) to another archive.
 
-        Only what is missing travels, and nothing of other recordings does. A recording that is damaged here is no
-        exception: the result has it as ``failed``, with its ``error``, and the others are copied. ``storage_options``
+        Only what is missing travels, and nothing of other recordings does. With ``keep_going`` a recording that is
+        damaged here is ``failed`` in the result, with its ``error``, and the others are copied. ``storage_options``
         are those of the destination's filesystem. See `replaypack.audit.copy` for the rest, and for what is raised.
         """
         from .audit import copy
 
-        options: Any = {"if_exists": if_exists, "responses_only": responses_only, "progress": progress}
+        options: Any = {
+            "if_exists": if_exists,
+            "responses_only": responses_only,
+            "keep_going": keep_going,
+            "progress": progress,
+        }
         if isinstance(to, Archive):
             return copy(self, to, names, **options)
         with Archive(to, storage_options) as target:

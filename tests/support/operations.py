@@ -69,12 +69,6 @@ def is_whole(store: MemoryStorage) -> bool:
     )
 
 
-def _copy(archive: Archive, target: Archive, **options: Any) -> None:
-    [found] = copy(archive, target, ["x"], jobs=2, **options).recordings
-    if found.error is not None:
-        raise found.error
-
-
 def _to_zip(archive: Archive) -> object:
     with tempfile.TemporaryDirectory() as directory:
         return zip_recordings([Wanted(archive, ["x"])], Path(directory) / "x.zip")
@@ -93,10 +87,10 @@ def _last(archive: Archive) -> int:
 #: Each gets the archive and another one, which has the bystander.
 OPERATIONS: dict[str, Callable[[Archive, Archive], Any]] = {
     "verify": lambda a, _: list(a.verify()),
-    "copy": lambda a, b: _copy(a, b),
-    "copy over": lambda a, b: _copy(a, b, to=BYSTANDER),
-    "copy responses": lambda a, b: _copy(a, b, responses_only=True),
-    "copy beside": lambda a, _: _copy(a, a, to="y"),
+    "copy": lambda a, b: copy(a, b, ["x"], jobs=2),
+    "copy over": lambda a, b: copy(a, b, ["x"], to=BYSTANDER, jobs=2),
+    "copy responses": lambda a, b: copy(a, b, ["x"], responses_only=True, jobs=2),
+    "copy beside": lambda a, _: copy(a, a, ["x"], to="y", jobs=2),
     "zip": lambda a, _: _to_zip(a),
     "gc": lambda a, _: gc(a),
     "gc apply": lambda a, _: gc(a, keep_last=1, grace=timedelta(), apply=True),

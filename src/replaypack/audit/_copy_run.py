@@ -54,7 +54,7 @@ _MOST_NAMED = 10
 
 
 class CopyRun:
-    """Copies what ``plans`` say, ``jobs`` packs and recordings at a time; ``stop_at_damage``: damage ends all of it."""
+    """Copies what ``plans`` say, ``jobs`` packs and recordings at a time; if ``keep_going``, all but what is damaged."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class CopyRun:
         tell: Callable[[CopiedRecording], None] | None,
         notes: list[str],
         *,
-        stop_at_damage: bool,
+        keep_going: bool,
     ) -> None:
         self._source = source
         self._target = target
@@ -77,7 +77,7 @@ class CopyRun:
         self._report = progress
         self._tell = tell
         self._notes = notes
-        self._stop_at_damage = stop_at_damage
+        self._keep_going = keep_going
         #: What is damaged in the source, by the name at the destination.
         self._failed = {plan.to: plan.error for plan in plans if plan.error is not None}
         self._lock = threading.Lock()
@@ -121,7 +121,7 @@ class CopyRun:
 
     def _refuse(self) -> None:
         """Where damage ends it: raise the error of the first that is damaged, with the names of all known to be."""
-        failed = [plan for plan in self._plans if plan.to in self._failed] if self._stop_at_damage else []
+        failed = [plan for plan in self._plans if plan.to in self._failed] if not self._keep_going else []
         if failed:
             error = self._failed[failed[0].to]
             listed = ", ".join(repr(plan.name) for plan in failed[:_MOST_NAMED])
@@ -245,7 +245,7 @@ class CopyRun:
                 found = self._bring(plan)
             except Damaged as damage:
                 self._fail(plan, damage)
-                if self._stop_at_damage:
+                if not self._keep_going:
                     raise
         if found is None:
             error = self._failed[plan.to]

@@ -39,7 +39,7 @@ def copy(
     jobs: int = 8,
     progress: Report | None = None,
     done: Callable[[CopiedRecording], None] | None = None,
-    stop_at_damage: bool = False,
+    keep_going: bool = False,
 ) -> Copied:
     """Copy recordings of ``source`` to ``target``: their newest revisions, or ``revision`` of the one named.
 
@@ -53,10 +53,10 @@ def copy(
     stay; and so does one that is there of which packs are gone. Of a recording that is being recorded its last finished
     revision is copied, if it has one.
 
-    One that is damaged in the source, or of which something is missing there, is reported as ``failed``, also where it
-    alone was asked for, and the others are copied. Nothing of it can be seen; packs that had arrived are of no use, as
-    after an interruption. With ``stop_at_damage`` its error is raised instead, with a hint that names all that were
-    found damaged by then; manifests and tables are looked at before any recording is copied.
+    Where one is damaged in the source, or something of it is missing there, its error is raised, with a hint that names
+    all that were found damaged by then; manifests and tables are looked at before any recording is copied. With
+    ``keep_going`` it is reported as ``failed`` instead, also where it alone was asked for, and the others are copied.
+    Nothing of it can be seen; packs that had arrived are of no use, as after an interruption.
 
     ``done`` is told of each recording that is done, in no order, from several threads one after another: what there is
     when the rest fails. ``jobs`` packs and recordings are under way at a time; ``progress`` is told how many
@@ -64,7 +64,8 @@ def copy(
     the largest one), 100 MiB for a recording that is packed anew, some 500 bytes for each of its frames.
 
     Raises `UsageError`, `RecordingNotFoundError`, `RecordingExistsError`, `ConflictError` (another writer came first),
-    `FormatError` (the destination is damaged), `StorageError`. What was committed before stays; packs may too.
+    `FormatError`, `ObjectMissingError`, `ObjectTooShortError` (damage), other `StorageError`. What was committed before
+    stays; packs may too.
     """
     check_number("jobs", jobs, "a number from 1 on", least=1)
     if if_exists not in ("error", "replace"):
@@ -87,5 +88,5 @@ def copy(
             pool.shutdown(wait=True, cancel_futures=True)
             raise
     notes = refuse_purged(source, target, plans) if if_exists == "error" else []
-    run = CopyRun(source, target, policy, plans, jobs, progress, done, notes, stop_at_damage=stop_at_damage)
+    run = CopyRun(source, target, policy, plans, jobs, progress, done, notes, keep_going=keep_going)
     return run.run()

@@ -64,7 +64,6 @@ def zip_recordings(
                     revision=of.revision,
                     responses_only=responses_only,
                     progress=progress,
-                    stop_at_damage=True,
                 )
             except RecordingExistsError as error:
                 error.hint = "two different recordings cannot have one name in a zip file: write two files"

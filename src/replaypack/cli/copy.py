@@ -73,6 +73,7 @@ def copy(
             if_exists=if_exists,
             responses_only=responses_only,
             jobs=jobs,
+            keep_going=True,
             progress=report,
             done=tell,
         )

@@ -84,7 +84,7 @@ def unzip(
     if not source.url.startswith("zip:"):
         source = archive_at(f"zip::{file}", option)
     with source, archive_at(destination, option) as target, arrivals() as tell, bytes_bar(json) as report:
-        done = copy(source, target, names or None, if_exists=if_exists, progress=report, done=tell)
+        done = copy(source, target, names or None, if_exists=if_exists, keep_going=True, progress=report, done=tell)
     if json:
         output.document(document(done))
     else:
