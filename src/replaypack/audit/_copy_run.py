@@ -54,7 +54,7 @@ _MOST_NAMED = 10
 
 
 class CopyRun:
-    """Copies what ``plans`` say, ``jobs`` packs and recordings at a time; if ``keep_going``, all but what is damaged."""
+    """Copies what ``plans`` say, ``jobs`` packs and recordings at a time; ``keep_going``: all but what is damaged."""
 
     def __init__(
         self,
