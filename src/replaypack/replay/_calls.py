@@ -93,7 +93,8 @@ class Calls(ABC):
         if not isinstance(step, Capture):
             return self._answer(step, returns)  # type: ignore[no-any-return]
         try:
-            result = call()
+            with step.making():
+                result = call()
         except BaseException as error:
             step.failed(error)
             raise
@@ -117,7 +118,8 @@ class Calls(ABC):
         if not isinstance(step, Capture):
             return self._answer(step, returns)  # type: ignore[no-any-return]
         try:
-            result = await call()
+            with step.making():
+                result = await call()
         except BaseException as error:
             step.failed(error)
             raise
@@ -146,7 +148,8 @@ class Calls(ABC):
         if not isinstance(step, Capture):
             return (yield from play(step, convert, timed=self._timed))
         try:
-            source = iter(call())
+            with step.making():
+                source = iter(call())
         except BaseException as error:
             step.failed(error)
             raise
@@ -173,7 +176,8 @@ class Calls(ABC):
             if not isinstance(step, Capture):
                 return log_of(None), aplay(step, convert, timed=self._timed), None
             try:
-                source = aiter(call())
+                with step.making():
+                    source = aiter(call())
             except BaseException as error:
                 step.failed(error)
                 raise

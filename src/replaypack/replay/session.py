@@ -23,8 +23,8 @@ from replaypack.policies.matching import MatchSpec
 from replaypack.recording import Record, Recording
 
 from ._calls import Calls, name_of
-from ._capture import Capture, Sink
-from ._context import CURRENT, leave, scope_of, scoped
+from ._capture import Capture, Sink, is_inside
+from ._context import CURRENT, is_made_by, leave, scope_of, scoped
 from ._cursor import Answer, Cursor
 from ._functions import wrapped
 from ._misses import mismatch
@@ -264,8 +264,8 @@ class ReplaySession(Calls):
         if self._cursor is None:
             raise UsageError("only a replaying session has recorded calls to compare with")
         scope, kind = scope_of(self), str(kind)
-        played = self._cursor.played(self.recording.key_of(kind, identity), scope)
-        return self._explain(kind, identity, name_of(identity), scope, played)
+        key = self.recording.key_of(kind, identity)
+        return self._explain(kind, identity, name_of(identity), key, scope, self._cursor.played(key, scope))
 
     # Opening and closing
 
@@ -400,9 +400,10 @@ class ReplaySession(Calls):
             kind = str(kind)
         if kind in self._silent:
             raise UsageError(f"{kind} records answer no calls", hint="record them with `session.note`")
-        cursor = self._cursor
+        cursor, sink = self._cursor, self._sink
         scope = scope_of(self)
-        if cursor is not None:
+        # What is called while a call is made live is a part of it, and is made too.
+        if cursor is not None and not (sink is not None and is_made_by(sink)):
             record = cursor.take_next(kind, identity, scope)
             if record is None:
                 key = cursor.recording.key_of(kind, identity)
@@ -414,11 +415,11 @@ class ReplaySession(Calls):
                     return self._missed(kind, identity, name, key, scope)
             self._last = record
             return record
-        if self._sink is None:
+        if sink is None:
             return None
         if name is None:
             name = name_of(identity)
-        return self._sink.begin(kind, identity, name, scope)
+        return sink.begin(kind, identity, name, scope)
 
     async def _abegin(self, kind: str, identity: Any, name: str | None) -> Record | Answer | Capture | None:
         source = self._source
@@ -463,11 +464,11 @@ class ReplaySession(Calls):
         if policy is ReplayFallback.LIVE:
             return self._live_sink().begin(kind, identity, name, scope)
         if purged is not None:
-            explanation = self._explain(kind, identity, name, scope, cursor.played(key, scope) - 1, purged)
+            explanation = self._explain(kind, identity, name, key, scope, cursor.played(key, scope) - 1, purged)
             raise mismatch(cursor.recording, explanation, recorded=recorded, asked=explanation.played + 1) from purged
         with self._lock:
             misses = self._misses[key, scope] = self._misses.get((key, scope), 0) + 1
-        explanation = self._explain(kind, identity, name, scope, recorded)
+        explanation = self._explain(kind, identity, name, key, scope, recorded)
         raise mismatch(cursor.recording, explanation, recorded=recorded, asked=recorded + misses)
 
     def _live_sink(self) -> Sink:
@@ -483,6 +484,7 @@ class ReplaySession(Calls):
         kind: str,
         identity: Any,
         name: str | None,
+        key: bytes,
         scope: str | None,
         played: int,
         purged: PurgedError | None = None,
@@ -499,11 +501,12 @@ class ReplaySession(Calls):
             near=self._last.seq if self._last is not None else 0,
             played=played,
             answers=lambda record: self._answers(record.head),
+            able=self._cursor.recorded(key, scope),
             purged=purged,
         )
 
     def _answers(self, row: Row) -> bool:
-        if row.status > 1 or row.kind in self._silent:
+        if row.status > 1 or row.kind in self._silent or (row.attributes is not None and is_inside(row)):
             return False
         return self._answer_truncated or not row.flags & _TRUNCATED
 

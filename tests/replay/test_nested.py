@@ -1,0 +1,167 @@
+"""Calls inside of calls: recorded, but answered by the call that they are a part of."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from replaypack import Archive, ReplayMismatch, ReplaySession
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Archive:
+    return Archive(tmp_path)
+
+
+def refuse() -> Any:
+    raise AssertionError("this must not be called")
+
+
+def twice(archive: Archive, program: Callable[[ReplaySession, Callable[[], int]], Any]) -> None:
+    """What a program sees is the same when it is recorded, and replayed with nothing left over."""
+    seen = []
+    for _ in range(2):
+        counter = itertools.count()
+        with archive.session("run", strict=True) as session:
+            seen.append(program(session, lambda counter=counter: next(counter)))
+    assert seen[0] == seen[1]
+
+
+def test_a_call_made_inside_of_another_does_not_answer_one_made_outside(archive: Archive) -> None:
+    def program(session: ReplaySession, number: Callable[[], int]) -> Any:
+        return session.tool("outer", {}, lambda: session.tool("inner", {}, number)), session.tool("inner", {}, number)
+
+    twice(archive, program)
+    assert [(r.name, r.attributes, r.response) for r in archive.open("run").records()] == [
+        ("inner", {"inside": True}, 0),
+        ("outer", {}, 0),
+        ("inner", {}, 1),
+    ]
+
+
+def test_a_tool_that_calls_itself(archive: Archive) -> None:
+    def program(session: ReplaySession, number: Callable[[], int]) -> Any:
+        def deeper() -> list[Any]:
+            n = number()
+            return [n, session.tool("same", {}, deeper)] if n < 3 else [n]
+
+        return session.tool("same", {}, deeper)
+
+    twice(archive, program)
+
+
+def test_streams_and_what_is_called_between_their_items(archive: Archive) -> None:
+    def program(session: ReplaySession, number: Callable[[], int]) -> Any:
+        def items() -> Iterator[int]:
+            for _ in range(3):
+                yield session.tool("inner", {}, number)
+
+        return [(item, session.tool("inner", {}, number)) for item in session.stream("model", {}, items)]
+
+    twice(archive, program)
+    inside = [r.response for r in archive.open("run").records(kinds="tool") if r.attributes]
+    assert inside == [0, 2, 4]
+
+
+def test_a_stream_inside_of_a_call_keeps_its_form(archive: Archive) -> None:
+    def program(session: ReplaySession, number: Callable[[], int]) -> Any:
+        def outer() -> list[int]:
+            return list(session.stream("model", {}, lambda: iter([number(), number()])))
+
+        return session.tool("outer", {}, outer), list(session.stream("model", {}, lambda: iter([number()])))
+
+    twice(archive, program)
+    assert archive.open("run").record(0).attributes == {"inside": True, "stream": "sync"}
+
+
+def test_coroutines_their_tasks_and_asynchronous_streams(archive: Archive) -> None:
+    def program(session: ReplaySession, number: Callable[[], int]) -> Any:
+        async def one() -> int:
+            await asyncio.sleep(0)
+            return number()
+
+        async def ask() -> int:
+            return await session.atool("inner", {}, one)
+
+        async def outer() -> list[int]:
+            return list(await asyncio.gather(asyncio.create_task(ask()), asyncio.to_thread(threaded)))
+
+        def threaded() -> int:
+            return session.tool("inner", {}, number)
+
+        async def items() -> AsyncIterator[int]:
+            yield await ask()
+            yield await ask()
+
+        async def run() -> Any:
+            with session.scope("beside"):
+                outside = asyncio.create_task(ask())
+            made = sorted(await session.atool("outer", {}, outer))
+            streamed = [(item, await ask()) async for item in session.astream("model", {}, items)]
+            return made, streamed, await outside, await ask()
+
+        return asyncio.run(run())
+
+    twice(archive, program)
+
+
+def test_threads_that_a_call_starts_with_bind(archive: Archive) -> None:
+    def program(session: ReplaySession, number: Callable[[], int]) -> Any:
+        def outer() -> int:
+            with ThreadPoolExecutor(1) as pool:
+                return pool.submit(session.bind(lambda: session.tool("inner", {}, number))).result()
+
+        return session.tool("outer", {}, outer), session.tool("inner", {}, number)
+
+    twice(archive, program)
+
+
+def test_after_a_call_that_failed_calls_are_outside_again(archive: Archive) -> None:
+    def program(session: ReplaySession, number: Callable[[], int]) -> Any:
+        def outer() -> None:
+            raise ValueError(session.tool("inner", {}, number))
+
+        with pytest.raises(ValueError, match="0"):
+            session.tool("outer", {}, outer)
+        return session.tool("inner", {}, number)
+
+    twice(archive, program)
+
+
+def test_another_session_inside_of_a_call_is_not_a_part_of_it() -> None:
+    with ReplaySession("record") as outer, ReplaySession("record") as other:
+
+        def call() -> int:
+            return other.tool("t", {}, lambda: outer.tool("t", {"n": 1}, lambda: 1))
+
+        assert outer.tool("t", {}, call) == 1
+    assert [record.attributes for record in outer.recording.records()] == [{"inside": True}, {}]
+    assert [record.attributes for record in other.recording.records()] == [{}]
+
+
+def test_a_call_that_was_only_made_inside_says_so(archive: Archive) -> None:
+    with archive.session("run") as session:
+        session.tool("outer", {}, lambda: session.tool("inner", {}, lambda: 1))
+    with archive.session("run") as session:
+        with pytest.raises(ReplayMismatch, match=r"record 0 \(made inside of another call\)") as caught:
+            session.tool("inner", {}, refuse)
+        assert (caught.value.reason, caught.value.recorded) == ("unanswerable", 0)
+        assert [record.name for record in session.unplayed()] == ["outer"]
+
+
+def test_what_a_call_made_live_calls_is_made_live_too(archive: Archive) -> None:
+    with archive.session("run") as session:
+        session.tool("outer", {"n": 1}, lambda: session.tool("inner", {}, lambda: "recorded inside"))
+        session.tool("inner", {}, lambda: "recorded outside")
+    with archive.session("run", on_missing="live", strict=True) as session:
+        assert session.tool("outer", {"n": 1}, refuse) == "recorded inside"
+        assert session.tool("outer", {"n": 2}, lambda: session.tool("inner", {}, lambda: "live")) == "live"
+        assert session.tool("inner", {}, refuse) == "recorded outside"
+    added = [(r.name, r.attributes, r.flags) for r in archive.open("run").records(first=3)]
+    assert added == [("inner", {"inside": True}, {"live_fallback"}), ("outer", {}, {"live_fallback"})]
