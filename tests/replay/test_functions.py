@@ -6,8 +6,10 @@ import asyncio
 import functools
 import inspect
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, make_dataclass
+from datetime import date
+from decimal import Decimal
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import msgspec
@@ -246,6 +248,38 @@ def test_annotated_pydantic_models_come_back_as_such(archive: Archive) -> None:
             return await session.wrap(ask)()
 
     assert asyncio.run(run()) == asyncio.run(run()) == model(name="m", points=[Point(1, {"b"})])
+
+
+def test_models_come_back_whatever_names_and_types_they_want_of_the_outside(archive: Archive) -> None:
+    pydantic = pytest.importorskip("pydantic")
+
+    line = pydantic.create_model("Line", unit_price=(Decimal, pydantic.Field(alias="unitPrice")))
+    on = pydantic.Field(validation_alias=pydantic.AliasChoices("on", "at"))
+    strict = pydantic.ConfigDict(strict=True, extra="forbid")
+    model = pydantic.create_model("Order", __config__=strict, day=(date, on), lines=(tuple[line, ...], ...))
+    order = model(on=date(2026, 1, 31), lines=(line(unitPrice=Decimal("1.10")),))
+    for _ in range(2):
+        with archive.session("run") as session:
+            assert session.tool("order", {}, lambda: order, returns=model) == order
+            assert session.tool("orders", {}, lambda: [order], returns=list[model]) == [order]
+
+
+def test_dataclasses_with_paths_and_models_come_back(archive: Archive) -> None:
+    pydantic = pytest.importorskip("pydantic")
+    model = pydantic.create_model("Model", name=(str, ...))
+
+    file_type = make_dataclass("File", [("path", Path), ("pure", PurePosixPath), ("model", model)])
+    file = file_type(Path("a") / "b", PurePosixPath("/c"), model(name="m"))
+    for _ in range(2):
+        with archive.session("run") as session:
+            assert session.tool("file", {}, lambda: file, returns=file_type) == file
+
+
+def test_what_no_type_is_made_of_says_what_to_do(archive: Archive) -> None:
+    root = make_dataclass("Root", [("value", complex)])
+    with archive.session("run") as session, pytest.raises(UsageError, match="makes a complex") as caught:
+        session.tool("root", {}, lambda: {"value": 1}, returns=root)
+    assert "function of the plain value" in str(caught.value.hint)
 
 
 def test_call_and_acall_go_through_the_current_session(archive: Archive) -> None:
