@@ -93,7 +93,7 @@ class Calls(ABC):
         if not isinstance(step, Capture):
             return self._answer(step, returns)  # type: ignore[no-any-return]
         try:
-            with step.making():
+            with step:
                 result = call()
         except BaseException as error:
             step.failed(error)
@@ -118,7 +118,7 @@ class Calls(ABC):
         if not isinstance(step, Capture):
             return self._answer(step, returns)  # type: ignore[no-any-return]
         try:
-            with step.making():
+            with step:
                 result = await call()
         except BaseException as error:
             step.failed(error)
@@ -148,7 +148,7 @@ class Calls(ABC):
         if not isinstance(step, Capture):
             return (yield from play(step, convert, timed=self._timed))
         try:
-            with step.making():
+            with step:
                 source = iter(call())
         except BaseException as error:
             step.failed(error)
@@ -176,7 +176,7 @@ class Calls(ABC):
             if not isinstance(step, Capture):
                 return log_of(None), aplay(step, convert, timed=self._timed), None
             try:
-                with step.making():
+                with step:
                     source = aiter(call())
             except BaseException as error:
                 step.failed(error)

@@ -13,7 +13,7 @@ from replaypack.errors import ReplaypackError
 from replaypack.format.row import Row
 from replaypack.recorder import Recorder
 
-from ._context import Making, is_made_by
+from ._context import MAKING, is_made_by
 from .failures import describe
 
 __all__ = ["INSIDE", "PLAIN", "SCALARS", "Capture", "Sink", "is_inside", "plain_result"]
@@ -107,7 +107,7 @@ class Sink:
 class Capture:
     """One call that is being made and recorded."""
 
-    __slots__ = ("_attributes", "_call", "_clock", "_scope", "_start", "sink")
+    __slots__ = ("_attributes", "_call", "_clock", "_scope", "_start", "_token", "sink")
 
     def __init__(
         self, sink: Sink, call: PreparedCall, scope: str | None, attributes: Mapping[str, Any] | None = None
@@ -123,9 +123,15 @@ class Capture:
         """Nanoseconds since the call began."""
         return time.perf_counter_ns() - self._clock
 
-    def making(self) -> Making:
-        """The ``with`` block in which the call is made."""
-        return Making(self.sink)
+    def __enter__(self) -> None:
+        """In the ``with`` block the call is made: what is called there is inside of it."""
+        self._token = MAKING.set((*MAKING.get(), self.sink))
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            MAKING.reset(self._token)
+        except ValueError:
+            pass  # a coroutine that is driven by hand was taken up in another context, which never had it
 
     def returned(self, result: Any) -> Any:
         """Record what came back; return it as replay will give it.

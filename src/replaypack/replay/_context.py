@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ._capture import Sink
     from .session import ReplaySession
 
-__all__ = ["CURRENT", "Making", "is_made_by", "leave", "scope_of", "scoped"]
+__all__ = ["CURRENT", "MAKING", "is_made_by", "leave", "scope_of", "scoped"]
 
 
 class _Scope(NamedTuple):
@@ -23,29 +23,12 @@ class _Scope(NamedTuple):
 CURRENT: ContextVar[ReplaySession | None] = ContextVar("replaypack_session", default=None)
 _SCOPE: ContextVar[_Scope | None] = ContextVar("replaypack_scope", default=None)
 #: The sinks of the calls that are being made, the outermost first.
-_MAKING: ContextVar[tuple[Sink, ...]] = ContextVar("replaypack_making", default=())
-
-
-class Making:
-    """A ``with`` block in which a call is made that ``sink`` records: calls in it are inside of that one."""
-
-    __slots__ = ("_sink", "_token")
-
-    def __init__(self, sink: Sink) -> None:
-        self._sink = sink
-
-    def __enter__(self) -> None:
-        self._token = _MAKING.set((*_MAKING.get(), self._sink))
-
-    def __exit__(self, *_: object) -> None:
-        # A coroutine that is driven by hand may be taken up in another context, which never had it.
-        with suppress(ValueError):
-            _MAKING.reset(self._token)
+MAKING: ContextVar[tuple[Sink, ...]] = ContextVar("replaypack_making", default=())
 
 
 def is_made_by(sink: Sink | None) -> bool:
     """Whether this runs inside of a call that ``sink`` records."""
-    return sink in _MAKING.get()
+    return sink in MAKING.get()
 
 
 def leave(token: Token[ReplaySession | None], session: ReplaySession) -> None:

@@ -41,7 +41,7 @@ class _Log:
 
     def making(self) -> AbstractContextManager[None]:
         """The ``with`` block in which the source is asked for an item."""
-        return self._capture.making()
+        return self._capture
 
     def note(self, item: Any) -> Any:
         """Keep an item; return it as replay will give it. Raises `ValueEncodingError`."""
