@@ -6,7 +6,7 @@ import difflib
 import inspect
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from replaypack._arguments import check_number, check_text, check_type
@@ -50,8 +50,6 @@ class Source:
         reading: Mapping[str, Any],
         recording: Mapping[str, Any],
     ) -> None:
-        secrets = known_secrets(recording.get("secrets", ()), recording.get("secrets_from_env", False))
-        reading = {**reading, "secrets": secrets}
         unknown = set(recording) - _RECORDER_OPTIONS
         if unknown:
             from .session import ReplaySession  # which imports this
@@ -62,6 +60,10 @@ class Source:
                 f"a session has no option {', '.join(sorted(unknown))}",
                 hint=f"did you mean {', '.join(near)}?" if near else None,
             )
+        # Read once: it may be an iterator.
+        secrets = known_secrets(recording.get("secrets", ()), recording.get("secrets_from_env", False))
+        reading = {**reading, "secrets": secrets}
+        recording = {**recording, "secrets": secrets, "secrets_from_env": False}
         check_type("archive", archive, (Archive, str, os.PathLike), "an Archive, a URL, a path or a locator")
         check_text("name", name)
         check_number("revision", revision, "a number from 1 on", least=1, below=10**8)
@@ -107,6 +109,10 @@ class Source:
         """Whether a read may take so long that an event loop must not wait for it."""
         storage = self.archive.storage
         return storage.local_path is None and not isinstance(storage, MemoryStorage)
+
+    def learn_secret(self, secrets: Iterable[str | bytes]) -> None:
+        """Remove these values too where it is opened or recorded from here on. Raises `UsageError`."""
+        self._recording["secrets"] = self._reading["secrets"] = self._recording["secrets"].adding(secrets)
 
     def open(self) -> Recording:
         """Open it for replay. Raises as `Archive.open` does."""

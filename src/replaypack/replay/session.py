@@ -34,6 +34,8 @@ from .modes import BoundaryKind, ReplayFallback, ReplayMode, member, silent_kind
 if TYPE_CHECKING:
     import asyncio
 
+    from replaypack._learn import LearnedSecret
+
     from .mismatch import Explanation
 
 __all__ = ["ReplaySession"]
@@ -266,6 +268,27 @@ class ReplaySession(Calls):
         scope, kind = scope_of(self), str(kind)
         key = self.recording.key_of(kind, identity)
         return self._explain(kind, identity, name_of(identity), key, scope, self._cursor.played(key, scope))
+
+    def learn_secret(self, *secrets: str | bytes) -> LearnedSecret:
+        """Remove these values from here on: from what is recorded, and from calls before they are answered.
+
+        What this session recorded and did not publish yet is written anew without them; of the rest the result and a
+        `ReplaypackWarning` tell, as of `Recorder.learn_secret`, which see. Where nothing is recorded there is nothing
+        to tell. Raises as that does.
+        """
+        from replaypack._learn import LearnedSecret
+
+        self._open()
+        with self._lock:
+            cursor, sink = self._cursor, self._sink
+            if self._source is not None:
+                self._source.learn_secret(secrets)
+            if cursor is not None:
+                cursor.learn_secret(*secrets)
+        if sink is None:
+            return LearnedSecret(0, [], False, [])
+        sink.drain()
+        return sink.recorder.learn_secret(*secrets)
 
     # Opening and closing
 
