@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -263,6 +263,7 @@ class Archive:
             raise UsageError(f"flush_interval is seconds, more than 0, or None, not {flush_interval!r}")
         check_type("metadata", metadata, Mapping, "a mapping")
         check_text("recorded_by", recorded_by)
+        check_type("base", base, (str, Collection), "the name of a recording, or several")
         MatchPolicy.of(match)
         check_name(name)
         if redact not in ("default", None) and not isinstance(redact, RedactionPolicy):

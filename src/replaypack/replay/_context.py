@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, NamedTuple
 
+from replaypack._write.prepare import check_label
+
 if TYPE_CHECKING:
     from ._capture import Sink
     from .session import ReplaySession
@@ -54,6 +56,7 @@ def scoped(session: ReplaySession, label: str) -> Iterator[str]:
     """Have the calls of a session carry a label, behind the one they carry already."""
     outer = scope_of(session)
     path = label if outer is None else f"{outer}/{label}"
+    check_label("scope", path)
     token = _SCOPE.set(_Scope(session, path, _SCOPE.get()))
     try:
         yield path

@@ -12,6 +12,7 @@ from replaypack._arguments import check_text, names_of
 from replaypack.errors import UsageError
 
 from ._convert import names_objects
+from .modes import kind_of
 
 if TYPE_CHECKING:
     from .session import ReplaySession
@@ -43,7 +44,7 @@ def wrapped(
             f"{type(function).__name__} is not a function", hint="put @tool below @classmethod and the like"
         )
     check_text("name", name)
-    label, kind = name or _name_of(function), str(kind)
+    label, kind = name or _name_of(function), kind_of(kind)
     if identity is not None and ignore:
         raise UsageError("give either ignore or identity, which decides what is in the key alone")
     arguments = identity if identity is not None else _Arguments(function, ignore)

@@ -12,7 +12,7 @@ from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, cast
 
-from replaypack._arguments import check_text, check_type
+from replaypack._arguments import require_type
 from replaypack._escape import counted
 from replaypack._process import process_id
 from replaypack._threads import in_thread
@@ -29,7 +29,7 @@ from ._cursor import Answer, Cursor
 from ._functions import wrapped
 from ._misses import mismatch
 from ._source import Source
-from .modes import BoundaryKind, ReplayFallback, ReplayMode, member, silent_kinds
+from .modes import BoundaryKind, ReplayFallback, ReplayMode, kind_of, member, silent_kinds
 
 if TYPE_CHECKING:
     import asyncio
@@ -130,7 +130,7 @@ class ReplaySession(Calls):
     @classmethod
     def from_recording(cls, recording: Recording, **options: Any) -> Self:
         """A session that replays a recording that is open already, and stays open."""
-        check_type("recording", recording, Recording, "a Recording")
+        require_type("recording", recording, Recording, "a Recording")
         archive = Archive(recording.storage.url, storage=recording.storage)
         session = cls(ReplayMode.REPLAY, archive, recording.name, **options)
         session._recording = recording
@@ -186,7 +186,7 @@ class ReplaySession(Calls):
         Raises `UsageError` for a kind that answers.
         """
         self._open()
-        kind = str(kind)
+        kind = kind_of(kind)
         if kind not in self._silent:
             raise UsageError(
                 f"records of kind {kind!r} answer calls", hint=f"call it, or declare kinds={{{kind!r}: False}}"
@@ -221,8 +221,10 @@ class ReplaySession(Calls):
 
         Records without a scope answer where none of the scope has such a call. A scope inside of a scope is
         ``outer/inner``. Tasks that are started in the block inherit it; `bind` takes it to a thread.
+
+        Raises `UsageError` for what is no label, and on entry `ValueEncodingError` for one that cannot be stored.
         """
-        check_text("scope", label)
+        require_type("scope", label, str, "text")
         if not label:
             raise UsageError("a scope needs a label")
         return scoped(self, label)
@@ -265,7 +267,7 @@ class ReplaySession(Calls):
         self._open()
         if self._cursor is None:
             raise UsageError("only a replaying session has recorded calls to compare with")
-        scope, kind = scope_of(self), str(kind)
+        scope, kind = scope_of(self), kind_of(kind)
         key = self.recording.key_of(kind, identity)
         return self._explain(kind, identity, name_of(identity), key, scope, self._cursor.played(key, scope))
 
@@ -420,7 +422,7 @@ class ReplaySession(Calls):
                 return None
             self._open()
         if type(kind) is not str:
-            kind = str(kind)
+            kind = kind_of(kind)
         if kind in self._silent:
             raise UsageError(f"{kind} records answer no calls", hint="record them with `session.note`")
         cursor, sink = self._cursor, self._sink
