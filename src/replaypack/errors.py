@@ -77,6 +77,17 @@ class ReplaypackError(Exception):
     def __str__(self) -> str:
         return f"{self.message} ({self.hint})" if self.hint else self.message
 
+    # By default the class is called with ``args``, which is not what every one of them takes. Pools of processes copy
+    # errors, and hang where one cannot be.
+    def __reduce__(self) -> tuple[object, ...]:
+        return _again, (type(self), self.args), self.__dict__
+
+
+def _again(cls: type[ReplaypackError], args: tuple[object, ...]) -> ReplaypackError:
+    error = cls.__new__(cls)
+    error.args = args
+    return error
+
 
 class UsageError(ReplaypackError, TypeError):
     """A call that contradicts itself: arguments that exclude each other, or none of those that are needed."""

@@ -86,7 +86,7 @@ def _arguments(error: BaseException, depth: int) -> dict[str, Any]:
         found["tuples"] = tuples
     if isinstance(error, OSError):
         # The file names of these are not among the arguments, and the message shows them.
-        called_with = _plain(list(error.__reduce__()[1]))
+        called_with = _plain(list(OSError.__reduce__(error)[1]))
         if called_with is not None and called_with != args:
             found["called_with"] = called_with
     return found
