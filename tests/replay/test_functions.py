@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 import replaypack
-from replaypack import Archive, ReplayMismatch
+from replaypack import Archive, ReplayMismatch, ReplaySession
 from replaypack.errors import UsageError
 
 made: list[str] = []
@@ -232,6 +232,29 @@ def test_annotated_objects_come_back_as_such(archive: Archive) -> None:
     ]
     assert asyncio.run(run()) == expected
     assert asyncio.run(run()) == expected
+
+
+def test_what_a_partial_holds_is_in_the_key(archive: Archive) -> None:
+    def fetch(region: str, path: str, *, client: object = None) -> str:
+        return f"{region}{path}"
+
+    async def afetch(region: str, path: str) -> str:
+        return f"{region}{path}"
+
+    def agent(session: ReplaySession, regions: str) -> list[str]:
+        found = []
+        for region in regions:
+            call = functools.partial(functools.partial(fetch, region), client=object())
+            found.append(session.wrap(call, name="fetch", ignore=("client",))("/x"))
+            found.append(asyncio.run(session.wrap(functools.partial(afetch, path="/y"), name="afetch")(region)))
+        return found
+
+    with archive.session("run") as session:
+        live = agent(session, "ab")
+    assert session.recording.record(0).request == {"name": "fetch", "args": {"region": "a", "path": "/x"}}
+    with archive.session("run", strict=True) as session:
+        b = agent(session, "b")
+        assert agent(session, "a") + b == live
 
 
 def test_annotated_pydantic_models_come_back_as_such(archive: Archive) -> None:

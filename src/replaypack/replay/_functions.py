@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable, Collection
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from replaypack._arguments import check_text, names_of
@@ -118,6 +118,10 @@ class _Arguments:
     """The arguments of a call by parameter, defaults included: what `inspect.Signature.bind` gives, faster."""
 
     def __init__(self, function: Callable[..., Any], ignore: Collection[str]) -> None:
+        # The signature of a partial leaves out what it was given by position, which tells its calls from others.
+        self._partial = function if isinstance(function, partial) else None
+        if self._partial is not None:
+            function = self._partial.func
         try:
             signature = inspect.signature(function)
         except (TypeError, ValueError):
@@ -136,6 +140,8 @@ class _Arguments:
         self._simple = all(parameter.kind in _BY_NAME for parameter in parameters)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        if self._partial is not None:
+            args, kwargs = (*self._partial.args, *args), {**self._partial.keywords, **kwargs}
         if self._simple and len(args) <= self._positional:
             given = dict(zip(self._names, args, strict=False))
             if not (given.keys() & kwargs.keys()):
