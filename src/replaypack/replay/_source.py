@@ -25,6 +25,7 @@ from replaypack.errors import (
 )
 from replaypack.format.names import check_name, parse_locator, sibling_name
 from replaypack.format.notes import redaction_policy
+from replaypack.policies.matching import MatchPolicy
 from replaypack.policies.redaction import known_secrets
 from replaypack.recorder import Recorder
 from replaypack.recording import Recording
@@ -60,10 +61,11 @@ class Source:
                 f"a session has no option {', '.join(sorted(unknown))}",
                 hint=f"did you mean {', '.join(near)}?" if near else None,
             )
-        # Read once: it may be an iterator.
+        # What is used more than once is read once: it may be an iterator.
         secrets = known_secrets(recording.get("secrets", ()), recording.get("secrets_from_env", False))
-        reading = {**reading, "secrets": secrets}
-        recording = {**recording, "secrets": secrets, "secrets_from_env": False}
+        match = None if recording["match"] is None else MatchPolicy.of(recording["match"])
+        reading = {**reading, "secrets": secrets, "match": match}
+        recording = {**recording, "secrets": secrets, "secrets_from_env": False, "match": match}
         check_type("archive", archive, (Archive, str, os.PathLike), "an Archive, a URL, a path or a locator")
         check_text("name", name)
         check_number("revision", revision, "a number from 1 on", least=1, below=10**8)
