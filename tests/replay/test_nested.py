@@ -111,6 +111,33 @@ def test_coroutines_their_tasks_and_asynchronous_streams(archive: Archive) -> No
     twice(archive, program)
 
 
+def test_a_worker_that_a_call_starts_and_leaves_running_is_free_of_it(archive: Archive) -> None:
+    def program(session: ReplaySession, number: Callable[[], int]) -> Any:
+        waiting: asyncio.Queue[asyncio.Future[int]] = asyncio.Queue()
+        workers: list[asyncio.Task[None]] = []
+
+        async def one() -> int:
+            return number()
+
+        async def work() -> None:
+            while True:
+                (await waiting.get()).set_result(await session.atool("inner", {}, one))
+
+        async def ask() -> int:
+            if not workers:
+                workers.append(asyncio.create_task(work()))
+            future = asyncio.get_running_loop().create_future()
+            waiting.put_nowait(future)
+            return await future
+
+        async def run() -> Any:
+            return await session.atool("outer", {}, ask), await ask(), await ask()
+
+        return asyncio.run(run())
+
+    twice(archive, program)
+
+
 def test_threads_that_a_call_starts_with_bind(archive: Archive) -> None:
     def program(session: ReplaySession, number: Callable[[], int]) -> Any:
         def outer() -> int:

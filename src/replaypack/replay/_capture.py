@@ -107,12 +107,13 @@ class Sink:
 class Capture:
     """One call that is being made and recorded."""
 
-    __slots__ = ("_attributes", "_call", "_clock", "_scope", "_start", "_token", "sink")
+    __slots__ = ("_attributes", "_call", "_clock", "_scope", "_start", "_token", "over", "sink")
 
     def __init__(
         self, sink: Sink, call: PreparedCall, scope: str | None, attributes: Mapping[str, Any] | None = None
     ) -> None:
         self.sink = sink
+        self.over = False
         self._attributes = attributes
         self._call = call
         self._scope = scope
@@ -125,7 +126,7 @@ class Capture:
 
     def __enter__(self) -> None:
         """In the ``with`` block the call is made: what is called there is inside of it."""
-        self._token = MAKING.set((*MAKING.get(), self.sink))
+        self._token = MAKING.set((*MAKING.get(), self))
 
     def __exit__(self, *_: object) -> None:
         try:
@@ -138,6 +139,7 @@ class Capture:
 
         Raises what `Recorder.append` does, noting on the error that the call itself was made.
         """
+        self.over = True
         try:
             plain, response = plain_result(result)
             sink = self.sink
@@ -177,13 +179,14 @@ class Capture:
 
     def append(self, flags: Iterable[str] = (), **outcome: Any) -> None:
         """Append the record of this call, which is over. Raises as `Recorder.append` does."""
-        self.sink.append(flags, **self._over(**outcome))
+        self.sink.append(flags, **self._outcome(**outcome))
 
     def append_later(self, flags: Iterable[str] = (), **outcome: Any) -> None:
         """`append` for finalizers, see `Sink`."""
-        self.sink.append_later(flags, **self._over(**outcome))
+        self.sink.append_later(flags, **self._outcome(**outcome))
 
-    def _over(self, attributes: Mapping[str, Any] | None = None, **outcome: Any) -> dict[str, Any]:
+    def _outcome(self, attributes: Mapping[str, Any] | None = None, **outcome: Any) -> dict[str, Any]:
+        self.over = True
         if self._attributes is not None:
             attributes = {**self._attributes, **(attributes or {})}
         times = {"start": self._start, "duration": self.elapsed()}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from replaypack._write.prepare import check_label
 
 if TYPE_CHECKING:
-    from ._capture import Sink
+    from ._capture import Capture, Sink
     from .session import ReplaySession
 
 __all__ = ["CURRENT", "MAKING", "is_made_by", "leave", "scope_of", "scoped"]
@@ -24,13 +24,13 @@ class _Scope(NamedTuple):
 
 CURRENT: ContextVar[ReplaySession | None] = ContextVar("replaypack_session", default=None)
 _SCOPE: ContextVar[_Scope | None] = ContextVar("replaypack_scope", default=None)
-#: The sinks of the calls that are being made, the outermost first.
-MAKING: ContextVar[tuple[Sink, ...]] = ContextVar("replaypack_making", default=())
+#: The calls that this runs inside of, the outermost first.
+MAKING: ContextVar[tuple[Capture, ...]] = ContextVar("replaypack_making", default=())
 
 
-def is_made_by(sink: Sink | None) -> bool:
-    """Whether this runs inside of a call that ``sink`` records."""
-    return sink in MAKING.get()
+def is_made_by(sink: Sink) -> bool:
+    """Whether this runs in the course of a call that ``sink`` records: a task that outlives it is free again."""
+    return any(call.sink is sink and not call.over for call in making) if (making := MAKING.get()) else False
 
 
 def leave(token: Token[ReplaySession | None], session: ReplaySession) -> None:
