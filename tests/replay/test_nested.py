@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import replaypack
 from replaypack import Archive, ReplayMismatch, ReplaySession
 
 
@@ -182,13 +183,43 @@ def test_a_call_that_was_only_made_inside_says_so(archive: Archive) -> None:
         assert [record.name for record in session.unplayed()] == ["outer"]
 
 
-def test_what_a_call_made_live_calls_is_made_live_too(archive: Archive) -> None:
+def test_a_run_that_was_cut_off_inside_of_a_call_goes_on_where_it_was(archive: Archive) -> None:
+    def agent(session: ReplaySession, answer: Callable[[int], int]) -> list[int]:
+        return [session.tool("step", {}, lambda n=n: answer(n)) for n in range(4)]
+
+    def cut(n: int) -> int:
+        if n == 2:
+            raise KeyboardInterrupt
+        return n
+
+    with pytest.raises(KeyboardInterrupt), archive.session("run") as session:
+        session.tool("agent", {}, lambda: agent(session, cut))
+    made: list[int] = []
+    with archive.session("run", on_missing="live") as session:
+        assert session.tool("agent", {}, lambda: agent(session, lambda n: made.append(n) or n)) == [0, 1, 2, 3]  # type: ignore[func-returns-value]
+    assert made == [2, 3]
     with archive.session("run") as session:
-        session.tool("outer", {"n": 1}, lambda: session.tool("inner", {}, lambda: "recorded inside"))
+        assert session.tool("agent", {}, refuse) == [0, 1, 2, 3]
+
+
+def test_a_call_that_is_made_once_more_asks_anew(archive: Archive) -> None:
+    def check(answer: Any) -> Any:
+        return replaypack.call("tool", {"name": "status", "args": {}}, answer)
+
+    with archive.session("run") as session:
+        session.tool("check", {}, lambda: check(lambda: "waiting"))
+        session.tool("status", {}, lambda: "outside")
+    with archive.session("run", on_exhausted="live") as session:
+        assert session.tool("check", {}, refuse) == "waiting"
+        assert session.tool("check", {}, lambda: check(lambda: "done")) == "done"
+        assert session.tool("status", {}, refuse) == "outside"
+
+
+def test_inside_of_a_call_made_live_no_record_from_outside_answers(archive: Archive) -> None:
+    with archive.session("run") as session:
         session.tool("inner", {}, lambda: "recorded outside")
     with archive.session("run", on_missing="live", strict=True) as session:
-        assert session.tool("outer", {"n": 1}, refuse) == "recorded inside"
-        assert session.tool("outer", {"n": 2}, lambda: session.tool("inner", {}, lambda: "live")) == "live"
+        assert session.tool("outer", {}, lambda: session.tool("inner", {}, lambda: "live")) == "live"
         assert session.tool("inner", {}, refuse) == "recorded outside"
-    added = [(r.name, r.attributes, r.flags) for r in archive.open("run").records(first=3)]
+    added = [(r.name, r.attributes, r.flags) for r in archive.open("run").records(first=1)]
     assert added == [("inner", {"inside": True}, {"live_fallback"}), ("outer", {}, {"live_fallback"})]

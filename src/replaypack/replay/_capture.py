@@ -13,7 +13,7 @@ from replaypack.errors import ReplaypackError
 from replaypack.format.row import Row
 from replaypack.recorder import Recorder
 
-from ._context import MAKING, is_made_by
+from ._context import MAKING, made_by
 from .failures import describe
 
 __all__ = ["INSIDE", "PLAIN", "SCALARS", "Capture", "Sink", "is_inside", "plain_result"]
@@ -71,12 +71,17 @@ class Sink:
         #: Stops each stream that is still running.
         self.running: set[Callable[[], None]] = set()
 
-    def begin(self, kind: str, identity: object, name: str | None, scope: str | None) -> Capture:
-        """Take down a call that is about to be made. Raises as `Recorder.append` does."""
+    def begin(
+        self, kind: str, identity: object, name: str | None, scope: str | None, *, once_more: bool = False
+    ) -> Capture:
+        """Take down a call that is about to be made. Raises as `Recorder.append` does.
+
+        ``once_more``: all that was recorded of it is played.
+        """
         if self.late:
             self.drain()
         call = self.recorder.prepare_call(kind, identity, name=name)
-        return Capture(self, call, scope, INSIDE if is_made_by(self) else None)
+        return Capture(self, call, scope, INSIDE if made_by(self) else None, once_more=once_more)
 
     def append(self, flags: Iterable[str] = (), **outcome: Any) -> None:
         """Append a record, behind those that wait."""
@@ -107,12 +112,19 @@ class Sink:
 class Capture:
     """One call that is being made and recorded."""
 
-    __slots__ = ("_attributes", "_call", "_clock", "_scope", "_start", "_token", "over", "sink")
+    __slots__ = ("_attributes", "_call", "_clock", "_scope", "_start", "_token", "once_more", "over", "sink")
 
     def __init__(
-        self, sink: Sink, call: PreparedCall, scope: str | None, attributes: Mapping[str, Any] | None = None
+        self,
+        sink: Sink,
+        call: PreparedCall,
+        scope: str | None,
+        attributes: Mapping[str, Any] | None = None,
+        *,
+        once_more: bool = False,
     ) -> None:
         self.sink = sink
+        self.once_more = once_more
         self.over = False
         self._attributes = attributes
         self._call = call

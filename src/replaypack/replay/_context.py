@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ._capture import Capture, Sink
     from .session import ReplaySession
 
-__all__ = ["CURRENT", "MAKING", "is_made_by", "leave", "scope_of", "scoped"]
+__all__ = ["CURRENT", "MAKING", "leave", "made_by", "scope_of", "scoped"]
 
 
 class _Scope(NamedTuple):
@@ -28,9 +28,10 @@ _SCOPE: ContextVar[_Scope | None] = ContextVar("replaypack_scope", default=None)
 MAKING: ContextVar[tuple[Capture, ...]] = ContextVar("replaypack_making", default=())
 
 
-def is_made_by(sink: Sink) -> bool:
-    """Whether this runs in the course of a call that ``sink`` records: a task that outlives it is free again."""
-    return any(call.sink is sink and not call.over for call in making) if (making := MAKING.get()) else False
+def made_by(sink: Sink) -> list[Capture]:
+    """The calls recorded by ``sink`` in the course of which this runs: a task that outlives one is free again."""
+    making = MAKING.get()
+    return [call for call in making if call.sink is sink and not call.over] if making else []
 
 
 def leave(token: Token[ReplaySession | None], session: ReplaySession) -> None:

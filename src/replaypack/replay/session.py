@@ -24,7 +24,7 @@ from replaypack.recording import Record, Recording
 
 from ._calls import Calls, name_of
 from ._capture import Capture, Sink, is_inside
-from ._context import CURRENT, is_made_by, leave, scope_of, scoped
+from ._context import CURRENT, leave, made_by, scope_of, scoped
 from ._cursor import Answer, Cursor
 from ._functions import wrapped
 from ._misses import mismatch
@@ -123,6 +123,7 @@ class ReplaySession(Calls):
         self._token: Token[ReplaySession | None] | None = None
         self._recording: Recording | None = None
         self._cursor: Cursor | None = None
+        self._inside: Cursor | None = None
         self._sink: Sink | None = None
         self._misses: dict[tuple[bytes, str | None], int] = {}
         self._last: Record | Answer | None = None
@@ -427,8 +428,10 @@ class ReplaySession(Calls):
             raise UsageError(f"{kind} records answer no calls", hint="record them with `session.note`")
         cursor, sink = self._cursor, self._sink
         scope = scope_of(self)
-        # What is called while a call is made live is a part of it, and is made too.
-        if cursor is not None and not (sink is not None and is_made_by(sink)):
+        if cursor is not None and sink is not None and (outer := made_by(sink)):
+            inside = None if any(call.once_more for call in outer) else self._take_inside(kind, identity, scope)
+            return inside if inside is not None else sink.begin(kind, identity, name or name_of(identity), scope)
+        if cursor is not None:
             record = cursor.take_next(kind, identity, scope)
             if record is None:
                 key = cursor.recording.key_of(kind, identity)
@@ -463,10 +466,25 @@ class ReplaySession(Calls):
                 raise
         return self._begin(kind, identity, name)
 
+    def _take_inside(self, kind: str, identity: Any, scope: str | None) -> Record | Answer | None:
+        """What answers inside of a call that is made live, because it was never recorded: what was recorded so, too.
+
+        A run that was cut off goes on where it was.
+        """
+        with self._lock:
+            if self._inside is None:
+                assert self._recording is not None
+                self._inside = Cursor(self._recording, answers=lambda row: is_inside(row) and self._is_whole(row))
+        try:
+            return self._inside.take(self._inside.recording.key_of(kind, identity), scope)
+        except PurgedError:
+            return None
+
     def _give_back(self, step: asyncio.Future[Record | Answer | Capture | None]) -> None:
         if not step.cancelled() and step.exception() is None and isinstance(record := step.result(), Record | Answer):
-            assert self._cursor is not None
-            self._cursor.give_back(record)
+            cursor = self._inside if is_inside(record.head) else self._cursor
+            assert cursor is not None
+            cursor.give_back(record)
 
     def _missed(
         self,
@@ -481,13 +499,14 @@ class ReplaySession(Calls):
         assert cursor is not None
         recorded = cursor.recorded(key, scope)
         # What was purged is missing, however many others there are.
-        policy = self._on_exhausted if recorded and purged is None else self._on_missing
+        exhausted = bool(recorded) and purged is None
+        policy = self._on_exhausted if exhausted else self._on_missing
         if policy is ReplayFallback.LAST and (last := cursor.last(key, scope)) is not None:
             return last
         if name is None:
             name = name_of(identity)
         if policy is ReplayFallback.LIVE:
-            return self._live_sink().begin(kind, identity, name, scope)
+            return self._live_sink().begin(kind, identity, name, scope, once_more=exhausted)
         if purged is not None:
             explanation = self._explain(kind, identity, name, key, scope, cursor.played(key, scope) - 1, purged)
             raise mismatch(cursor.recording, explanation, recorded=recorded, asked=explanation.played + 1) from purged
@@ -531,7 +550,10 @@ class ReplaySession(Calls):
         )
 
     def _answers(self, row: Row) -> bool:
-        if row.status > 1 or row.kind in self._silent or (row.attributes is not None and is_inside(row)):
+        return self._is_whole(row) and (row.attributes is None or not is_inside(row))
+
+    def _is_whole(self, row: Row) -> bool:
+        if row.status > 1 or row.kind in self._silent:
             return False
         return self._answer_truncated or not row.flags & _TRUNCATED
 
