@@ -627,3 +627,13 @@ def test_a_scope_that_cannot_be_stored_is_refused_before_a_call_is_made(archive:
             with pytest.raises(ValueEncodingError, match="/scope"), session.scope(outer), session.scope(inner):
                 session.tool("t", {}, refuse)
         assert session.scope_label is None
+
+
+@pytest.mark.parametrize("pinned", ["expect_digest", "expect_manifest"])
+def test_auto_records_nothing_in_place_of_a_recording_that_is_pinned(archive: Archive, pinned: str) -> None:
+    record(archive, "there", t=1)
+    digest = archive.open("there").content_digest
+    with archive.session("there", expect_digest=digest) as session:
+        assert session.tool("t", {}, refuse) == 1
+    with pytest.raises(RecordingNotFoundError), archive.session("forgotten", **{pinned: digest}) as session:
+        session.tool("t", {}, refuse)

@@ -121,10 +121,12 @@ class Source:
         return self.archive.open(self.name, self.revision, **self._reading)
 
     def find(self) -> Recording | None:
-        """`open`; None where nothing was recorded under the name yet."""
+        """`open`; None where nothing was recorded under the name yet, unless a digest says that something was."""
         try:
             recording = self.open()
         except RecordingNotFoundError:
+            if self._reading.keys() & {"expect_digest", "expect_manifest"}:
+                raise
             return None
         # A claim without a record: whoever made it is about to record, or died before.
         return None if recording.state == "open" and not len(recording) else recording
