@@ -330,8 +330,8 @@ class ReplayMismatch(ReplaypackError, LookupError):
     ``kind``, ``name`` and ``scope`` are those of the call, ``key`` (64 hex digits) is what it was looked up by.
     ``recorded`` is how many records could have answered it, ``asked`` how often it was asked, this time included.
     ``reason``: ``missing`` (never recorded), ``exhausted`` (all of them are played), ``unanswerable`` (it was
-    recorded, but interrupted, truncated, or inside of another call) or ``purged`` (the record whose turn it is was
-    purged). ``explanation`` shows the nearest recorded requests, or is None.
+    recorded, but interrupted, truncated, without a response or inside of another call) or ``purged`` (the record
+    whose turn it is was purged). ``explanation`` shows the nearest recorded requests, or is None.
     """
 
     code = "replay.mismatch"

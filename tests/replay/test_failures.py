@@ -321,3 +321,8 @@ def test_a_description_nested_without_end_is_followed_a_little_way() -> None:
         error, depth = error.__cause__, depth + 1
     assert depth == 9
     assert isinstance(rebuild(group), ExceptionGroup)
+
+
+def test_a_failure_of_which_only_the_message_is_known_has_no_type_to_name() -> None:
+    assert not hasattr(rebuild({"message": "it broke"}), "__notes__")
+    assert rebuild({"message": "it broke", "type": "Broke"}).__notes__ == ["replaypack: recorded as Broke"]

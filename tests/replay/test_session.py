@@ -637,3 +637,21 @@ def test_auto_records_nothing_in_place_of_a_recording_that_is_pinned(archive: Ar
         assert session.tool("t", {}, refuse) == 1
     with pytest.raises(RecordingNotFoundError), archive.session("forgotten", **{pinned: digest}) as session:
         session.tool("t", {}, refuse)
+
+
+def test_a_record_without_a_response_does_not_answer(archive: Archive) -> None:
+    identity = {"name": "t", "args": {}}
+    with archive.recorder("r") as recorder:
+        recorder.append(kind="tool", name="t", identity=identity)
+        recorder.append(kind="tool", name="t", identity=identity, flags=["truncated"])
+    with archive.session("r", answer_truncated=True) as session:
+        with pytest.raises(
+            ReplayMismatch, match=r"record 0 \(no response\), record 1 \(truncated, no response\)"
+        ) as caught:
+            session.tool("t", {}, refuse)
+        assert caught.value.reason == "unanswerable"
+        assert session.unplayed() == []
+    with archive.recorder("r", if_exists="append") as recorder:
+        recorder.append(kind="tool", name="t", identity=identity, response=None)
+    with archive.session("r", strict=True) as session:
+        assert session.tool("t", {}, refuse) is None

@@ -12,11 +12,12 @@ from replaypack._write.prepare import PreparedCall
 from replaypack.errors import ReplaypackError
 from replaypack.format.row import Row
 from replaypack.recorder import Recorder
+from replaypack.values import ENCODING_NONE
 
 from ._context import MAKING, made_by
 from .failures import describe
 
-__all__ = ["INSIDE", "PLAIN", "SCALARS", "Capture", "Sink", "is_inside", "plain_result"]
+__all__ = ["INSIDE", "PLAIN", "SCALARS", "Capture", "Sink", "is_empty", "is_inside", "plain_result"]
 
 #: What comes back from a recording as the very same value, and what may.
 SCALARS = frozenset({str, int, float, bool, bytes, type(None)})
@@ -29,6 +30,11 @@ INSIDE: Mapping[str, Any] = {"inside": True}
 def is_inside(row: Row) -> bool:
     """Whether the call was made inside of another one, which answers for it."""
     return row.attributes is not None and row.attributes.get("inside") is True
+
+
+def is_empty(row: Row) -> bool:
+    """Whether there is nothing to give: not even null was recorded as what the call gave."""
+    return row.response_encoding == ENCODING_NONE and not row.status
 
 
 def plain_result(value: Any) -> tuple[Any, Any]:

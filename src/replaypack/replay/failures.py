@@ -178,10 +178,11 @@ def rebuild(recorded: Mapping[str, Any], *, depth: int = _DEPTH) -> Exception:
     for note in _list(recorded.get("notes")):
         if isinstance(note, str):
             error.add_note(note)
-    if isinstance(error, ReplayedError):
+    if isinstance(error, ReplayedError) and error.type is not None:
         # An `except` of the type that was recorded did not catch it, and its text is that of the recorded one.
-        note = escape(f"replaypack: recorded as {error.module}.{error.type}")
-        own = error.module != "builtins" and f"{error.module}:{error.type}" not in _registered
+        known_as = error.type if error.module is None else f"{error.module}.{error.type}"
+        note = escape(f"replaypack: recorded as {known_as}")
+        own = error.module not in (None, "builtins") and f"{error.module}:{error.type}" not in _registered
         error.add_note(note + ("; `replaypack.replay.failures.register_error` has it raised as that" if own else ""))
     if depth and isinstance(cause := recorded.get("cause"), dict):
         error.__cause__ = rebuild(cause, depth=depth - 1)

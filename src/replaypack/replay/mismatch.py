@@ -21,7 +21,7 @@ from replaypack.errors import CanonicalizationError, PurgedError, UsageError
 from replaypack.recording import Record, Recording
 from replaypack.values import ABSENT
 
-from ._capture import is_inside
+from ._capture import is_empty, is_inside
 
 __all__ = ["Explanation", "Near", "Reason", "explain"]
 
@@ -138,9 +138,10 @@ class Explanation(msgspec.Struct, frozen=True):
 def can_answer(record: Record) -> bool:
     """Whether a record answers unless something else was asked for.
 
-    Not if it was interrupted or truncated, or made inside of another call.
+    Not if it was interrupted or truncated, made inside of another call, or has no response.
     """
-    return record.status != "interrupted" and "truncated" not in record.flags and not is_inside(record.head)
+    row = record.head
+    return record.status != "interrupted" and "truncated" not in record.flags and not (is_inside(row) or is_empty(row))
 
 
 def explain(
@@ -342,12 +343,13 @@ def _flaw(record: Record) -> str:
     """What keeps a record from answering."""
     status = [record.status] if record.status != "ok" else []
     inside = ["made inside of another call"] if is_inside(record.head) else []
-    return ", ".join([*status, *sorted(record.flags), *inside]) or "ok"
+    empty = ["no response"] if is_empty(record.head) else []
+    return ", ".join([*status, *sorted(record.flags), *inside, *empty]) or "ok"
 
 
 def _remedy(flawed: Sequence[Record]) -> str | None:
     """What to do about records that do not answer."""
-    if any("truncated" in record.flags for record in flawed):
+    if any("truncated" in record.flags and not is_empty(record.head) for record in flawed):
         return "answer_truncated=True replays what was read of a stream"
     if any(is_inside(record.head) for record in flawed):
         return "what is called inside of another call is answered by that one"

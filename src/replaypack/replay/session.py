@@ -23,7 +23,7 @@ from replaypack.policies.matching import MatchSpec
 from replaypack.recording import Record, Recording
 
 from ._calls import Calls, name_of
-from ._capture import Capture, Sink, is_inside
+from ._capture import Capture, Sink, is_empty, is_inside
 from ._context import CURRENT, leave, made_by, scope_of, scoped
 from ._cursor import Answer, Cursor
 from ._functions import wrapped
@@ -553,7 +553,7 @@ class ReplaySession(Calls):
         return self._is_whole(row) and (row.attributes is None or not is_inside(row))
 
     def _is_whole(self, row: Row) -> bool:
-        if row.status > 1 or row.kind in self._silent:
+        if row.status > 1 or row.kind in self._silent or is_empty(row):
             return False
         return self._answer_truncated or not row.flags & _TRUNCATED
 
