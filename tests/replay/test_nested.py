@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import replaypack
 from replaypack import Archive, ReplayMismatch, ReplaySession
@@ -171,6 +174,48 @@ def test_another_session_inside_of_a_call_is_not_a_part_of_it() -> None:
         assert outer.tool("t", {}, call) == 1
     assert [record.attributes for record in outer.recording.records()] == [{"inside": True}, {}]
     assert [record.attributes for record in other.recording.records()] == [{}]
+
+
+#: A call: which key it has, whether it is a stream, fails, is in a scope, and what it calls.
+CALLS = st.recursive(
+    st.tuples(st.integers(0, 1), st.booleans(), st.booleans(), st.booleans(), st.just(())),
+    lambda calls: st.tuples(
+        st.integers(0, 1), st.booleans(), st.booleans(), st.booleans(), st.lists(calls, max_size=3)
+    ),
+    max_leaves=12,
+)
+
+
+@given(st.lists(CALLS, max_size=4))
+def test_any_program_gets_its_own_answers(program: list[Any]) -> None:
+    def make(session: ReplaySession, call: Any, number: Callable[[], int]) -> Any:
+        key, streamed, fails, scoped, inner = call
+
+        def items() -> Iterator[Any]:
+            yield number()
+            for other in inner:
+                yield make(session, other, number)
+            if fails:
+                raise ValueError(number())
+
+        found: list[Any] = []
+        with session.scope("s") if scoped else contextlib.nullcontext():
+            try:
+                if streamed:
+                    found.extend(iter(session.stream("tool", {"key": key}, items)))
+                else:
+                    found.append(session.call("tool", {"key": key}, lambda: list(items())))
+            except ValueError as error:
+                found.append(error.args)
+        return found
+
+    def run(session: ReplaySession) -> list[Any]:
+        with session:
+            numbers = itertools.count()
+            return [make(session, call, lambda: next(numbers)) for call in program]
+
+    recorded = ReplaySession("record")
+    assert run(recorded) == run(recorded.replayed(strict=True))
 
 
 def test_a_call_that_was_only_made_inside_says_so(archive: Archive) -> None:
