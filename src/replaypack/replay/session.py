@@ -231,7 +231,8 @@ class ReplaySession(Calls):
         return scoped(self, label)
 
     def bind(self, function: Callable[_P, _R]) -> Callable[_P, _R]:
-        """``function`` for another thread: called there, it finds this session and the scope that is set here.
+        """``function`` for another thread: called there, it finds this session, the scope that is set here, and the
+        call that this is inside of.
 
         A coroutine function too, for an event loop that runs there.
         """
