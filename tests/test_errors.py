@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+import pickle
 import re
 from pathlib import Path
 from typing import get_args
@@ -56,9 +58,7 @@ def test_what_the_module_exports_is_what_it_defines() -> None:
         assert name in DOCUMENT
 
 
-@pytest.mark.parametrize("name", sorted(classes()))
-def test_every_error_shows_its_message_and_its_hint(name: str) -> None:
-    cls = classes()[name]
+def example(name: str) -> ReplaypackError:
     extra = {
         "CanonicalizationError": {"path": "/a"},
         "ValueEncodingError": {"path": "/a"},
@@ -66,11 +66,28 @@ def test_every_error_shows_its_message_and_its_hint(name: str) -> None:
         "WithheldError": {"recording": "u#r", "seq": 1, "role": "request"},
         "PublishError": {"published": 1, "unpublished": 2, "journal": None},
     }.get(name, {})
-    error = cls("what happened", hint="what to do", **extra)  # type: ignore[arg-type]
+    return classes()[name]("what happened", hint="what to do", **extra)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", sorted(classes()))
+def test_every_error_shows_its_message_and_its_hint(name: str) -> None:
+    error = example(name)
     assert str(error).endswith("what happened (what to do)")
     assert error.hint == "what to do"
     assert isinstance(error, Exception)
     assert not re.search(r"[A-Z]", error.code)
+
+
+@pytest.mark.parametrize("name", sorted(classes()))
+def test_every_error_reaches_another_process_as_it_is(name: str) -> None:
+    error = example(name)
+    error.add_note("a note")
+    if isinstance(error, errors.ReplayedError):
+        error.args = ("of", 2)
+    for again in (pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):
+        assert type(again) is type(error)
+        assert (str(again), again.args) == (str(error), error.args)
+        assert vars(again) == vars(error)
 
 
 def test_every_fault_is_documented_and_only_those() -> None:

@@ -7,12 +7,18 @@ from typing import Any
 
 from .errors import UsageError
 
-__all__ = ["check_number", "check_text", "check_type", "names_of"]
+__all__ = ["check_number", "check_text", "check_type", "names_of", "require_type"]
 
 
 def check_type(label: str, value: object, wanted: type | tuple[type, ...], what: str) -> None:
     """Raises `UsageError` unless ``value`` is None or of a type wanted; ``what`` says which, for people."""
-    if value is not None and not isinstance(value, wanted):
+    if value is not None:
+        require_type(label, value, wanted, what)
+
+
+def require_type(label: str, value: object, wanted: type | tuple[type, ...], what: str) -> None:
+    """Raises `UsageError` unless ``value`` is of a type wanted; ``what`` says which, for people."""
+    if not isinstance(value, wanted):
         raise UsageError(f"{label} is {what}, not {type(value).__name__}")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -263,7 +263,8 @@ class Archive:
             raise UsageError(f"flush_interval is seconds, more than 0, or None, not {flush_interval!r}")
         check_type("metadata", metadata, Mapping, "a mapping")
         check_text("recorded_by", recorded_by)
-        MatchPolicy.of(match)
+        check_type("base", base, (str, Collection), "the name of a recording, or several")
+        asked = None if match is None else MatchPolicy.of(match)
         check_name(name)
         if redact not in ("default", None) and not isinstance(redact, RedactionPolicy):
             raise UsageError("redact is a RedactionPolicy, 'default' or None")
@@ -282,7 +283,7 @@ class Archive:
             mode, old = if_exists, newest
         base_manifest = old if mode == "append" else None
         if base_manifest is not None:
-            _refuse_other_match(match, base_manifest, f"{self.url}#{name}")
+            _refuse_other_match(asked, base_manifest, f"{self.url}#{name}")
             _refuse_withheld(base_manifest, f"{self.url}#{name}")
         redaction = _policy(redact, base_manifest, name)
         known = known_secrets(secrets, secrets_from_env)
@@ -295,7 +296,7 @@ class Archive:
             recorded_by = redactor.redact(recorded_by)
         check_metadata(plain_metadata)
         template = self._template(
-            plain_metadata, recorded_by, MatchPolicy.of(match), base_manifest, redaction, bool(known)
+            plain_metadata, recorded_by, MatchPolicy.of(asked), base_manifest, redaction, bool(known)
         )
         if _derived is not None:  # made of another recording, which these members of the content name
             template = msgspec.structs.replace(template, **_derived)
@@ -490,11 +491,11 @@ def _policy(
     )
 
 
-def _refuse_other_match(match: MatchSpec, base: Manifest, where: str) -> None:
+def _refuse_other_match(match: MatchPolicy | None, base: Manifest, where: str) -> None:
     """Raise `UsageError` where an append asks for other keys than the recording has."""
-    if match is not None and MatchPolicy.of(match) != base.match:
+    if match is not None and match != base.match:
         raise UsageError(
-            f"{where} has keys of match policy {base.match}; those of an append cannot be of {MatchPolicy.of(match)}",
+            f"{where} has keys of match policy {base.match}; those of an append cannot be of {match}",
             hint="leave match out, or compute all keys anew first: replaypack rekey",
         )
 

@@ -77,6 +77,17 @@ class ReplaypackError(Exception):
     def __str__(self) -> str:
         return f"{self.message} ({self.hint})" if self.hint else self.message
 
+    # By default the class is called with ``args``, which is not what every one of them takes. Pools of processes copy
+    # errors, and hang where one cannot be.
+    def __reduce__(self) -> tuple[object, ...]:
+        return _again, (type(self), self.args), self.__dict__
+
+
+def _again(cls: type[ReplaypackError], args: tuple[object, ...]) -> ReplaypackError:
+    error = cls.__new__(cls)
+    error.args = args
+    return error
+
 
 class UsageError(ReplaypackError, TypeError):
     """A call that contradicts itself: arguments that exclude each other, or none of those that are needed."""
@@ -319,8 +330,8 @@ class ReplayMismatch(ReplaypackError, LookupError):
     ``kind``, ``name`` and ``scope`` are those of the call, ``key`` (64 hex digits) is what it was looked up by.
     ``recorded`` is how many records could have answered it, ``asked`` how often it was asked, this time included.
     ``reason``: ``missing`` (never recorded), ``exhausted`` (all of them are played), ``unanswerable`` (it was
-    recorded, but interrupted or truncated) or ``purged`` (the record whose turn it is was purged). ``explanation``
-    shows the nearest recorded requests, or is None.
+    recorded, but interrupted, truncated, without a response or inside of another call) or ``purged`` (the record
+    whose turn it is was purged). ``explanation`` shows the nearest recorded requests, or is None.
     """
 
     code = "replay.mismatch"

@@ -239,6 +239,14 @@ class Recording:
             made = self._redactor_made = (noted, Redactor.of(redaction_policy(noted), self._secrets))
         return made[1]
 
+    def learn_secret(self, *secrets: str | bytes) -> None:
+        """Remove these values too from calls before they are looked up, as ``secrets`` of `open` are.
+
+        Raises `UsageError` for a value that is too short.
+        """
+        self._secrets = self._secrets.adding(secrets)
+        self._redactor_made = None
+
     def key_of(self, kind: str, identity: object) -> bytes:
         """The key (32 bytes) that this recording has for a call: its identity redacted, its match policy applied.
 

@@ -215,3 +215,15 @@ def test_what_a_miss_explains_is_what_counts(tmp_path: Path) -> None:
         assert latest is not None
         assert latest.seq == 2
         assert sorted(opened.repeated()) == [[0, 2], [1, 3]]
+
+
+def test_policies_may_come_from_an_iterator(tmp_path: Path) -> None:
+    archive = Archive(tmp_path)
+    policies: Any = ["uuids", "timestamps"]
+    with archive.recorder("recorded", match=iter(policies)) as recorder:
+        recorder.append(kind="tool", identity={}, response=1)
+    for _ in range(2):
+        with archive.session("session", match=iter(policies)) as session:
+            session.tool("t", {}, lambda: 1)
+    assert not session.recording.match_overridden
+    assert archive.open("recorded").match == archive.open("session").match == MatchPolicy.of(policies)

@@ -513,3 +513,12 @@ def test_a_process_that_is_killed_loses_nothing_it_recorded(archive: Archive) ->
             found = session.replay(TOOL, key=f"k{n}")
             assert (found.response, found.run_id, found.sequence) == ({"content": n}, "r", n)
     assert not list(archive.verify())
+
+
+def test_secrets_of_an_iterator_are_removed_by_every_recorder_of_a_session(archive: Archive) -> None:
+    options = {"secrets": iter(["correct-horse-battery"])}
+    with ArchiveReplaySession(RECORD, archive=archive, name="r", recorder_options=options) as session:
+        for part in ("one", "two"):
+            session.record(TOOL, key=part, response=f"{part} correct-horse-battery")
+            session.seal()
+    assert [record.response for record in archive.open("r").records()] == ["one __redacted__", "two __redacted__"]

@@ -487,3 +487,10 @@ def test_a_known_value_in_base64_that_is_broken_into_lines(
     shown = repr(redacted).replace("\\r", "").replace("\\n", "")
     assert not any(base64.b64encode(bytes(n) + secret).decode()[4:-4] in shown for n in range(3))
     assert secret.decode() not in shown
+
+
+def test_rules_of_a_policy_may_come_from_an_iterator() -> None:
+    rules = {"names": ["employee_id"], "keep": ["password"], "prefixes": ["acme_"]}
+    assert RedactionPolicy(**{label: iter(texts) for label, texts in rules.items()}).to_data()["rules"] == rules  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="are texts"):
+        RedactionPolicy(names=5)  # type: ignore[arg-type]

@@ -148,10 +148,20 @@ def test_an_exception_whose_message_fails_is_recorded_all_the_same(archive: Arch
     assert "RuntimeError" in str(replayed)
 
 
-def test_arguments_that_are_no_data_leave_a_replayed_error(archive: Archive) -> None:
-    _, replayed = through(archive, ValueError(object()))
+@pytest.mark.parametrize("cls", [RuntimeError, ValueError, OSError, TimeoutError])
+def test_a_builtin_type_comes_back_where_its_arguments_are_no_data(archive: Archive, cls: type[Exception]) -> None:
+    live, replayed = through(archive, cls(Own("the tool is down"), object))
+    assert type(replayed) is cls
+    assert replayed.args == (str(live),)
+    assert str(replayed) == str(live)
+
+
+def test_arguments_that_are_no_data_leave_a_replayed_error_where_they_are_needed(archive: Archive) -> None:
+    error = UnicodeDecodeError("utf-8", b"x", 0, 1, "bad")
+    error.args = (object(),)
+    _, replayed = through(archive, error)
     assert isinstance(replayed, ReplayedError)
-    assert replayed.type == "ValueError"
+    assert replayed.type == "UnicodeDecodeError"
 
 
 def test_a_registered_type_comes_back_as_itself(archive: Archive) -> None:
@@ -311,3 +321,8 @@ def test_a_description_nested_without_end_is_followed_a_little_way() -> None:
         error, depth = error.__cause__, depth + 1
     assert depth == 9
     assert isinstance(rebuild(group), ExceptionGroup)
+
+
+def test_a_failure_of_which_only_the_message_is_known_has_no_type_to_name() -> None:
+    assert not hasattr(rebuild({"message": "it broke"}), "__notes__")
+    assert rebuild({"message": "it broke", "type": "Broke"}).__notes__ == ["replaypack: recorded as Broke"]

@@ -6,15 +6,17 @@ import asyncio
 import functools
 import inspect
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, make_dataclass
+from datetime import date
+from decimal import Decimal
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import msgspec
 import pytest
 
 import replaypack
-from replaypack import Archive, ReplayMismatch
+from replaypack import Archive, ReplayMismatch, ReplaySession
 from replaypack.errors import UsageError
 
 made: list[str] = []
@@ -232,6 +234,29 @@ def test_annotated_objects_come_back_as_such(archive: Archive) -> None:
     assert asyncio.run(run()) == expected
 
 
+def test_what_a_partial_holds_is_in_the_key(archive: Archive) -> None:
+    def fetch(region: str, path: str, *, client: object = None) -> str:
+        return f"{region}{path}"
+
+    async def afetch(region: str, path: str) -> str:
+        return f"{region}{path}"
+
+    def agent(session: ReplaySession, regions: str) -> list[str]:
+        found = []
+        for region in regions:
+            call = functools.partial(functools.partial(fetch, region), client=object())
+            found.append(session.wrap(call, name="fetch", ignore=("client",))("/x"))
+            found.append(asyncio.run(session.wrap(functools.partial(afetch, path="/y"), name="afetch")(region)))
+        return found
+
+    with archive.session("run") as session:
+        live = agent(session, "ab")
+    assert session.recording.record(0).request == {"name": "fetch", "args": {"region": "a", "path": "/x"}}
+    with archive.session("run", strict=True) as session:
+        b = agent(session, "b")
+        assert agent(session, "a") + b == live
+
+
 def test_annotated_pydantic_models_come_back_as_such(archive: Archive) -> None:
     pydantic = pytest.importorskip("pydantic")
     model = pydantic.create_model("Model", name=(str, ...), points=(list[Point], ...))
@@ -246,6 +271,38 @@ def test_annotated_pydantic_models_come_back_as_such(archive: Archive) -> None:
             return await session.wrap(ask)()
 
     assert asyncio.run(run()) == asyncio.run(run()) == model(name="m", points=[Point(1, {"b"})])
+
+
+def test_models_come_back_whatever_names_and_types_they_want_of_the_outside(archive: Archive) -> None:
+    pydantic = pytest.importorskip("pydantic")
+
+    line = pydantic.create_model("Line", unit_price=(Decimal, pydantic.Field(alias="unitPrice")))
+    on = pydantic.Field(validation_alias=pydantic.AliasChoices("on", "at"))
+    strict = pydantic.ConfigDict(strict=True, extra="forbid")
+    model = pydantic.create_model("Order", __config__=strict, day=(date, on), lines=(tuple[line, ...], ...))
+    order = model(on=date(2026, 1, 31), lines=(line(unitPrice=Decimal("1.10")),))
+    for _ in range(2):
+        with archive.session("run") as session:
+            assert session.tool("order", {}, lambda: order, returns=model) == order
+            assert session.tool("orders", {}, lambda: [order], returns=list[model]) == [order]
+
+
+def test_dataclasses_with_paths_and_models_come_back(archive: Archive) -> None:
+    pydantic = pytest.importorskip("pydantic")
+    model = pydantic.create_model("Model", name=(str, ...))
+
+    file_type = make_dataclass("File", [("path", Path), ("pure", PurePosixPath), ("model", model)])
+    file = file_type(Path("a") / "b", PurePosixPath("/c"), model(name="m"))
+    for _ in range(2):
+        with archive.session("run") as session:
+            assert session.tool("file", {}, lambda: file, returns=file_type) == file
+
+
+def test_what_no_type_is_made_of_says_what_to_do(archive: Archive) -> None:
+    root = make_dataclass("Root", [("value", complex)])
+    with archive.session("run") as session, pytest.raises(UsageError, match="makes a complex") as caught:
+        session.tool("root", {}, lambda: {"value": 1}, returns=root)
+    assert "function of the plain value" in str(caught.value.hint)
 
 
 def test_call_and_acall_go_through_the_current_session(archive: Archive) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from unittest import mock
 
 import pytest
 
-from replaypack import Archive, Recording
+from replaypack import Archive, Recording, ReplayMismatch
 from replaypack.canonical import key_digest
 from replaypack.errors import CanonicalizationError, UsageError
 from replaypack.replay.mismatch import Explanation, explain
@@ -214,3 +215,24 @@ def test_on_object_storage_few_frames_around_the_position_are_read(s3_bucket: Bu
         assert found.nearest[0].differences[0].pointer == "/arguments/note"
         assert found.nearest[0].differences[0].at == 63
         assert found.looked_at < len(recording)
+
+
+def test_a_record_that_cannot_answer_is_not_counted_among_those_that_do(tmp_path: Path) -> None:
+    def interrupted() -> Any:
+        raise KeyboardInterrupt
+
+    for name, before in (("first", True), ("last", False)):
+        with Archive(tmp_path).session(name) as session:
+            for call in (interrupted, lambda: 1)[:: 1 if before else -1]:
+                with contextlib.suppress(KeyboardInterrupt):
+                    session.tool("t", {}, call)
+        with Archive(tmp_path).session(name) as session:
+            assert session.explain("tool", {"name": "t", "args": {}}).answered
+            assert session.tool("t", {}, lambda: 2) == 1
+            found = session.explain("tool", {"name": "t", "args": {}})
+            assert (found.reason, found.recorded, found.played) == ("exhausted", 2, 1)
+            assert f"not counting 1 that cannot answer: record {int(not before)} (interrupted)" in str(found)
+            with pytest.raises(ReplayMismatch) as caught:
+                session.tool("t", {}, lambda: 2)
+            assert (caught.value.reason, caught.value.recorded, caught.value.asked) == ("exhausted", 1, 2)
+            assert "is not answered: recorded once, and that one has answered" in str(caught.value)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from replaypack import Archive, ReplayMismatch
-from replaypack.errors import ReplaypackWarning
+from replaypack import Archive, ReplayMismatch, ReplaySession
+from replaypack.errors import ReplaypackWarning, UsageError
 from replaypack.replay.mismatch import explain
 from tests.policies.canaries import leaks
 
@@ -110,3 +110,44 @@ def test_a_miss_shows_no_secret_wherever_the_call_has_it(tmp_path: Path) -> None
             shown = session.explain("tool", {"name": name, "args": args})
             parts = [miss.value, miss.value.explanation, miss.value.name, miss.value.scope, shown, shown.to_dict()]
             assert SECRET not in "".join(map(repr, parts)) + "".join(map(str, parts))
+
+
+@pytest.mark.parametrize("option", ["secrets", "secrets_from_env"])
+def test_secrets_of_an_iterator_are_removed(tmp_path: Path, option: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ITS_VALUE", SECRET)
+    given = {"secrets": SECRET, "secrets_from_env": "ITS_VALUE"}[option]
+    for _ in range(2):
+        with Archive(tmp_path / "a").session("s", strict=True, **{option: iter([given])}) as session:
+            session.tool("say", {"text": SECRET}, lambda: SECRET)
+    assert not leaks(tmp_path)
+
+
+def test_a_session_learns_a_secret(tmp_path: Path) -> None:
+    archive = Archive(tmp_path / "a")
+
+    def run() -> Any:
+        with archive.session("s", strict=True) as session:
+            early = session.stream("model", {"q": "before"}, lambda: iter([f"1 {SECRET}", f"2 {SECRET}"]))
+            next(early)
+            token = session.tool("log in", {}, lambda: SECRET)
+            learned = session.learn_secret(token, SECRET)
+            list(early)
+            session.tool("ask", {"token": token}, lambda: f"you are {token}")
+            session.tool("ask", {"given": SECRET}, lambda: 1)
+            assert not leaks(tmp_path)
+        return learned
+
+    assert (run().rewritten, run().rewritten) == (1, 0)
+    assert not leaks(tmp_path)
+    # Learned while replaying, it is removed from what is then recorded live, too.
+    with archive.session("s", on_missing="live") as session:
+        session.learn_secret(SECRET)
+        session.tool("new", {"text": SECRET}, lambda: SECRET)
+    assert not leaks(tmp_path)
+    with pytest.raises(UsageError, match="at least 6 bytes"), archive.session("s") as session:
+        session.learn_secret("short")
+
+
+def test_a_live_session_has_nothing_to_learn() -> None:
+    with ReplaySession("live") as session:
+        assert session.learn_secret(SECRET).published == []

@@ -86,3 +86,9 @@ def test_openai_errors_made_of_objects_keep_type_and_message(tmp_path: Path) -> 
         usage = "12 tokens"
 
     replayed(tmp_path, openai.LengthFinishReasonError(completion=Completion()))
+
+
+@pytest.mark.parametrize(("package", "name"), [("openai", "OpenAIError"), ("anthropic", "AnthropicError")])
+def test_types_of_an_sdk_without_a_constructor_of_their_own_come_back(tmp_path: Path, package: str, name: str) -> None:
+    cls = getattr(pytest.importorskip(package), name)
+    replayed(tmp_path, cls("the api_key client option must be set", 7))

@@ -589,3 +589,69 @@ def test_no_warnings_where_nothing_is_wrong(archive: Archive) -> None:
         record(archive, a=1)
         with archive.session("r", "replay", on_missing="live") as session:
             session.tool("b", {}, lambda: 2)
+
+
+@pytest.mark.parametrize("mode", ["record", "replay"])
+@pytest.mark.parametrize("kind", [None, 5, b"tool", ["tool"]])
+def test_a_kind_is_text(archive: Archive, mode: Any, kind: Any) -> None:
+    record(archive, "r", t=1)
+    with archive.session("r", mode, if_exists="append") as session:
+        for call in (
+            lambda: session.call(kind, {}, refuse),
+            lambda: session.note(kind),
+            lambda: session.wrap(refuse, kind=kind),
+            lambda: session.explain(kind, {}) if mode == "replay" else session.call(kind, {}, refuse),
+        ):
+            with pytest.raises(UsageError, match="kind is text, not"):
+                call()
+
+
+def test_arguments_that_are_missing_are_refused(archive: Archive) -> None:
+    nothing: Any = None
+    with archive.session("r") as session:
+        with pytest.raises(UsageError, match="not NoneType"):
+            session.model(nothing, {}, refuse)
+        with pytest.raises(UsageError, match="not NoneType"):
+            session.scope(nothing)
+    with pytest.raises(UsageError, match="not NoneType"):
+        ReplaySession.from_recording(nothing)
+    with pytest.raises(UsageError, match="each of kinds is text"):
+        ReplaySession("record", kinds={nothing: False})
+    with pytest.raises(UsageError, match="base is the name"), archive.session("s", base=5):
+        pass
+
+
+def test_a_scope_that_cannot_be_stored_is_refused_before_a_call_is_made(archive: Archive) -> None:
+    with archive.session("r", strict=True) as session:
+        for outer, inner in (("\ud800", "x"), ("x" * 4096, "y")):
+            with pytest.raises(ValueEncodingError, match="/scope"), session.scope(outer), session.scope(inner):
+                session.tool("t", {}, refuse)
+        assert session.scope_label is None
+
+
+@pytest.mark.parametrize("pinned", ["expect_digest", "expect_manifest"])
+def test_auto_records_nothing_in_place_of_a_recording_that_is_pinned(archive: Archive, pinned: str) -> None:
+    record(archive, "there", t=1)
+    digest = archive.open("there").content_digest
+    with archive.session("there", expect_digest=digest) as session:
+        assert session.tool("t", {}, refuse) == 1
+    with pytest.raises(RecordingNotFoundError), archive.session("forgotten", **{pinned: digest}) as session:
+        session.tool("t", {}, refuse)
+
+
+def test_a_record_without_a_response_does_not_answer(archive: Archive) -> None:
+    identity = {"name": "t", "args": {}}
+    with archive.recorder("r") as recorder:
+        recorder.append(kind="tool", name="t", identity=identity)
+        recorder.append(kind="tool", name="t", identity=identity, flags=["truncated"])
+    with archive.session("r", answer_truncated=True) as session:
+        with pytest.raises(
+            ReplayMismatch, match=r"record 0 \(no response\), record 1 \(truncated, no response\)"
+        ) as caught:
+            session.tool("t", {}, refuse)
+        assert caught.value.reason == "unanswerable"
+        assert session.unplayed() == []
+    with archive.recorder("r", if_exists="append") as recorder:
+        recorder.append(kind="tool", name="t", identity=identity, response=None)
+    with archive.session("r", strict=True) as session:
+        assert session.tool("t", {}, refuse) is None

@@ -21,7 +21,7 @@ from replaypack.values import ABSENT, ENCODING_NONE, payload_pieces
 
 from .histories import Histories
 
-__all__ = ["Prepared", "PreparedCall", "describe_error", "prepare", "prepare_call"]
+__all__ = ["Prepared", "PreparedCall", "check_label", "describe_error", "prepare", "prepare_call"]
 
 #: Bytes that a kind, a name or a scope may have.
 _MAX_LABEL = 4096
@@ -87,9 +87,9 @@ def prepare_call(
     if kind.endswith("bytes") and not kind[:-5].strip("$") and kind != "bytes":
         # Kinds are names in the manifest's counts, and canonical JSON escapes this one.
         raise UsageError(f"{kind!r} cannot be a kind")
-    _check_text("kind", kind)
+    check_label("kind", kind)
     if name is not None:
-        _check_text("name", name)
+        check_label("name", name)
     if (identity is ABSENT) == (key is None):
         raise UsageError("give either the identity of the call or a key of your own", hint="identity=… or key=…")
     recipes: list[list[bytes]] = []
@@ -137,7 +137,7 @@ def prepare(
 ) -> Prepared:
     """The whole record, now that the call is over. ``response`` may be the census of one."""
     if scope is not None:
-        _check_text("scope", scope)
+        check_label("scope", scope)
     listed: list[tuple[bytes, int]] = []
     recipes = call.recipes
     code: int | None = None
@@ -217,7 +217,8 @@ def _blob(
     return BlobRef(digest(whole), size, encoding), pieces
 
 
-def _check_text(label: str, text: str | None) -> None:
+def check_label(label: str, text: str | None) -> None:
+    """Raises `UsageError` for what is no text, `ValueEncodingError` for text that no label may be; None is none."""
     if text is None or (type(text) is str and len(text) <= _MAX_LABEL and text.isascii()):
         return
     if not isinstance(text, str):

@@ -24,6 +24,7 @@ from replaypack.errors import (
     ReplaypackWarning,
     UsageError,
 )
+from replaypack.policies.redaction import known_secrets
 from replaypack.recorder import Recorder
 from replaypack.recording import Record, Recording
 
@@ -58,7 +59,9 @@ class ArchiveRecords:
         self._name = name
         self._revision = revision
         self._if_exists = if_exists
-        self._options = options
+        # Used by more than one recorder: secrets may be those of an iterator.
+        secrets = known_secrets(options.get("secrets", ()), options.get("secrets_from_env", False))
+        self._options = {**options, "secrets": secrets, "secrets_from_env": False}
         self._session = session
         self._view: Recording | None = None
         self._lookups = 0

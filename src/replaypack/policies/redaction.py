@@ -56,8 +56,10 @@ class RedactionPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     def __post_init__(self) -> None:
         own = False
         for label in ("names", "keep", "prefixes"):
-            texts = getattr(self, label)
-            if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+            given = getattr(self, label)
+            # Read once: it may be an iterator.
+            texts: Any = [None] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
+            if not all(isinstance(text, str) for text in texts):
                 raise UsageError(f"{label} of a redaction policy are texts")
             texts = tuple(sorted(set(texts)))
             own = own or bool(texts)

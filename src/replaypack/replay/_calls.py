@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, 
 from inspect import iscoroutine
 from typing import Any, NoReturn, TypeVar
 
-from replaypack._arguments import check_type
+from replaypack._arguments import require_type
 from replaypack.errors import UsageError
 from replaypack.recording import Record
 
@@ -93,7 +93,8 @@ class Calls(ABC):
         if not isinstance(step, Capture):
             return self._answer(step, returns)  # type: ignore[no-any-return]
         try:
-            result = call()
+            with step:
+                result = call()
         except BaseException as error:
             step.failed(error)
             raise
@@ -117,7 +118,8 @@ class Calls(ABC):
         if not isinstance(step, Capture):
             return self._answer(step, returns)  # type: ignore[no-any-return]
         try:
-            result = await call()
+            with step:
+                result = await call()
         except BaseException as error:
             step.failed(error)
             raise
@@ -146,7 +148,8 @@ class Calls(ABC):
         if not isinstance(step, Capture):
             return (yield from play(step, convert, timed=self._timed))
         try:
-            source = iter(call())
+            with step:
+                source = iter(call())
         except BaseException as error:
             step.failed(error)
             raise
@@ -173,7 +176,8 @@ class Calls(ABC):
             if not isinstance(step, Capture):
                 return log_of(None), aplay(step, convert, timed=self._timed), None
             try:
-                source = aiter(call())
+                with step:
+                    source = aiter(call())
             except BaseException as error:
                 step.failed(error)
                 raise
@@ -225,7 +229,7 @@ def _check_tool(name: object) -> None:
 def _model_identity(identity: str | Mapping[str, Any], request: Any) -> dict[str, Any]:
     if isinstance(identity, str):
         return {"model": identity, "request": request}
-    check_type("identity", identity, Mapping, "the name of a model, or a mapping of it and the options")
+    require_type("identity", identity, Mapping, "the name of a model, or a mapping of it and the options")
     if "model" not in identity or "request" in identity:
         raise UsageError("the identity of a model call has the entry 'model', and no entry 'request'")
     return {**identity, "request": request}

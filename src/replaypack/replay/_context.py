@@ -7,10 +7,13 @@ from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, NamedTuple
 
+from replaypack._write.prepare import check_label
+
 if TYPE_CHECKING:
+    from ._capture import Capture, Sink
     from .session import ReplaySession
 
-__all__ = ["CURRENT", "leave", "scope_of", "scoped"]
+__all__ = ["CURRENT", "MAKING", "leave", "made_by", "scope_of", "scoped"]
 
 
 class _Scope(NamedTuple):
@@ -21,6 +24,14 @@ class _Scope(NamedTuple):
 
 CURRENT: ContextVar[ReplaySession | None] = ContextVar("replaypack_session", default=None)
 _SCOPE: ContextVar[_Scope | None] = ContextVar("replaypack_scope", default=None)
+#: The calls that this runs inside of, the outermost first.
+MAKING: ContextVar[tuple[Capture, ...]] = ContextVar("replaypack_making", default=())
+
+
+def made_by(sink: Sink) -> list[Capture]:
+    """The calls recorded by ``sink`` in the course of which this runs: a task that outlives one is free again."""
+    making = MAKING.get()
+    return [call for call in making if call.sink is sink and not call.over] if making else []
 
 
 def leave(token: Token[ReplaySession | None], session: ReplaySession) -> None:
@@ -46,6 +57,7 @@ def scoped(session: ReplaySession, label: str) -> Iterator[str]:
     """Have the calls of a session carry a label, behind the one they carry already."""
     outer = scope_of(session)
     path = label if outer is None else f"{outer}/{label}"
+    check_label("scope", path)
     token = _SCOPE.set(_Scope(session, path, _SCOPE.get()))
     try:
         yield path

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import typing
 from collections.abc import Callable
 from functools import lru_cache, partial
+from pathlib import PurePath
 from typing import Any
 
 import msgspec
@@ -28,19 +30,42 @@ def converter(returns: Any) -> Callable[[Any], Any] | None:
 def _converter(returns: Any) -> Callable[[Any], Any]:
     if callable(returns) and not isinstance(returns, type) and typing.get_origin(returns) is None:
         return returns  # type: ignore[no-any-return]
-    convert: Callable[[Any], Any] = partial(msgspec.convert, type=returns, strict=False)
+    convert: Callable[[Any], Any] = partial(msgspec.convert, type=returns, strict=False, dec_hook=_of_others)
     if _any_part(returns, _is_pydantic):
-        import pydantic
-
-        convert = pydantic.TypeAdapter(returns).validate_python
+        convert = _validator(returns)
 
     def to_type(plain: Any) -> Any:
         try:
             return convert(plain)
         except Exception as error:
-            raise UsageError(f"what came back is no {getattr(returns, '__name__', returns)}: {error}") from error
+            raise UsageError(
+                f"what came back is no {getattr(returns, '__name__', returns)}: {error}",
+                hint="returns= takes a function of the plain value, too, and goes before a return annotation",
+            ) from error
 
     return to_type
+
+
+def _validator(returns: Any) -> Callable[[Any], Any]:
+    import pydantic
+
+    validate = pydantic.TypeAdapter(returns).validate_python
+    # Plain data has fields by their names, and text for dates: what a model wants of the outside does not matter.
+    options: dict[str, Any] = {"strict": False}
+    if "by_name" in inspect.signature(validate).parameters:  # from 2.11 on
+        options |= {"by_alias": True, "by_name": True}
+    return partial(validate, **options)
+
+
+def _of_others(cls: type, plain: Any) -> Any:
+    """A part of a type that msgspec does not know."""
+    if issubclass(cls, PurePath):
+        return cls(plain)
+    if _is_pydantic(cls):
+        return _validator(cls)(plain)
+    if isinstance(plain, cls):
+        return plain
+    raise TypeError(f"nothing makes a {cls.__name__} of plain data")
 
 
 _cached = lru_cache(maxsize=256)(_converter)

@@ -90,6 +90,11 @@ class Cursor:
     def _as_it_is(self) -> bool:
         return self.recording.keys_as_they_are
 
+    def learn_secret(self, *secrets: str | bytes) -> None:
+        """Remove these values from calls before they are looked up. Raises `UsageError`."""
+        self.recording.learn_secret(*secrets)
+        self.__dict__.pop("_as_it_is", None)
+
     def take(self, key: bytes, scope: str | None = None) -> Record | Answer | None:
         """Consume the next record of a key (32 bytes) and return it, its response loaded.
 

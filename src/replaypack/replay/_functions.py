@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable, Collection
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from replaypack._arguments import check_text, names_of
 from replaypack.errors import UsageError
 
 from ._convert import names_objects
+from .modes import kind_of
 
 if TYPE_CHECKING:
     from .session import ReplaySession
@@ -43,7 +44,7 @@ def wrapped(
             f"{type(function).__name__} is not a function", hint="put @tool below @classmethod and the like"
         )
     check_text("name", name)
-    label, kind = name or _name_of(function), str(kind)
+    label, kind = name or _name_of(function), kind_of(kind)
     if identity is not None and ignore:
         raise UsageError("give either ignore or identity, which decides what is in the key alone")
     arguments = identity if identity is not None else _Arguments(function, ignore)
@@ -117,6 +118,10 @@ class _Arguments:
     """The arguments of a call by parameter, defaults included: what `inspect.Signature.bind` gives, faster."""
 
     def __init__(self, function: Callable[..., Any], ignore: Collection[str]) -> None:
+        # The signature of a partial leaves out what it was given by position, which tells its calls from others.
+        self._partial = function if isinstance(function, partial) else None
+        if self._partial is not None:
+            function = self._partial.func
         try:
             signature = inspect.signature(function)
         except (TypeError, ValueError):
@@ -135,6 +140,8 @@ class _Arguments:
         self._simple = all(parameter.kind in _BY_NAME for parameter in parameters)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        if self._partial is not None:
+            args, kwargs = (*self._partial.args, *args), {**self._partial.keywords, **kwargs}
         if self._simple and len(args) <= self._positional:
             given = dict(zip(self._names, args, strict=False))
             if not (given.keys() & kwargs.keys()):

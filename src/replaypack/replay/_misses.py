@@ -16,7 +16,8 @@ __all__ = ["mismatch"]
 def mismatch(recording: Recording, explanation: Explanation, *, recorded: int, asked: int) -> ReplayMismatch:
     """What to raise for a call of which ``recorded`` records can answer, and that was asked ``asked`` times by now."""
     reason: Literal["missing", "exhausted", "unanswerable", "purged"] = "missing"
-    what, hint = "was never recorded", "on_missing='live' would make it"
+    what = "was never recorded"
+    hint: str | None = "on_missing='live' would make it"
     if explanation.reason == "purged":
         reason, what = "purged", "was recorded, and the record was purged"
     elif recorded:
@@ -24,9 +25,7 @@ def mismatch(recording: Recording, explanation: Explanation, *, recorded: int, a
         what = f"was recorded {_times(recorded)}, and asked for {_times(asked)}"
         hint = "on_exhausted='last' or 'live' would answer it"
     elif explanation.reason == "unanswerable":
-        reason = "unanswerable"
-        what = "was interrupted when it was recorded, or its stream was not read to the end"
-        hint = "answer_truncated=True would replay what was read of a stream"
+        reason, what, hint = "unanswerable", "was recorded, but not so that it can answer", None
     if recording.state == "open":
         hint = "the recording is open: it is being recorded, or its recorder died (`replaypack recover`)"
     elif recording.state == "incomplete":

@@ -6,7 +6,7 @@ import difflib
 import inspect
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from replaypack._arguments import check_number, check_text, check_type
@@ -25,6 +25,7 @@ from replaypack.errors import (
 )
 from replaypack.format.names import check_name, parse_locator, sibling_name
 from replaypack.format.notes import redaction_policy
+from replaypack.policies.matching import MatchPolicy
 from replaypack.policies.redaction import known_secrets
 from replaypack.recorder import Recorder
 from replaypack.recording import Recording
@@ -50,8 +51,6 @@ class Source:
         reading: Mapping[str, Any],
         recording: Mapping[str, Any],
     ) -> None:
-        secrets = known_secrets(recording.get("secrets", ()), recording.get("secrets_from_env", False))
-        reading = {**reading, "secrets": secrets}
         unknown = set(recording) - _RECORDER_OPTIONS
         if unknown:
             from .session import ReplaySession  # which imports this
@@ -62,6 +61,11 @@ class Source:
                 f"a session has no option {', '.join(sorted(unknown))}",
                 hint=f"did you mean {', '.join(near)}?" if near else None,
             )
+        # What is used more than once is read once: it may be an iterator.
+        secrets = known_secrets(recording.get("secrets", ()), recording.get("secrets_from_env", False))
+        match = None if recording["match"] is None else MatchPolicy.of(recording["match"])
+        reading = {**reading, "secrets": secrets, "match": match}
+        recording = {**recording, "secrets": secrets, "secrets_from_env": False, "match": match}
         check_type("archive", archive, (Archive, str, os.PathLike), "an Archive, a URL, a path or a locator")
         check_text("name", name)
         check_number("revision", revision, "a number from 1 on", least=1, below=10**8)
@@ -108,15 +112,21 @@ class Source:
         storage = self.archive.storage
         return storage.local_path is None and not isinstance(storage, MemoryStorage)
 
+    def learn_secret(self, secrets: Iterable[str | bytes]) -> None:
+        """Remove these values too where it is opened or recorded from here on. Raises `UsageError`."""
+        self._recording["secrets"] = self._reading["secrets"] = self._recording["secrets"].adding(secrets)
+
     def open(self) -> Recording:
         """Open it for replay. Raises as `Archive.open` does."""
         return self.archive.open(self.name, self.revision, **self._reading)
 
     def find(self) -> Recording | None:
-        """`open`; None where nothing was recorded under the name yet."""
+        """`open`; None where nothing was recorded under the name yet, unless a digest says that something was."""
         try:
             recording = self.open()
         except RecordingNotFoundError:
+            if self._reading.keys() & {"expect_digest", "expect_manifest"}:
+                raise
             return None
         # A claim without a record: whoever made it is about to record, or died before.
         return None if recording.state == "open" and not len(recording) else recording

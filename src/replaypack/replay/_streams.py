@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, Literal
 
@@ -37,6 +38,10 @@ class _Log:
         self._offsets: list[int] = []
         self._done = False
         capture.sink.running.add(self.stopped)
+
+    def making(self) -> AbstractContextManager[None]:
+        """The ``with`` block in which the source is asked for an item."""
+        return self._capture
 
     def note(self, item: Any) -> Any:
         """Keep an item; return it as replay will give it. Raises `ValueEncodingError`."""
@@ -88,6 +93,9 @@ class _Log:
 class _Inert:
     """The log of a stream that is not recorded."""
 
+    def making(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
     def note(self, item: Any) -> Any:
         return item
 
@@ -115,7 +123,8 @@ def _tee(log: _Log, source: Iterator[Any], convert: Convert | None) -> Generator
     step: Callable[[], Any] = partial(next, source)
     while True:
         try:
-            item = step()
+            with log.making():
+                item = step()
         except StopIteration as stop:
             return log.finished(stop.value)
         except BaseException as error:
@@ -161,7 +170,8 @@ async def opening(opened: Callable[[], Awaitable[Opened]]) -> AsyncGenerator[Any
     step: Callable[[], Any] = source.__anext__
     while True:
         try:
-            item = await step()
+            with log.making():
+                item = await step()
         except StopAsyncIteration:
             log.finished()
             return

@@ -48,7 +48,7 @@ def register_error(
 
     ``describe`` returns plain data that is recorded besides message and arguments, under ``details``. ``build`` gets
     what was recorded (``type``, ``module``, ``message``, ``args``, ``details``) and returns the exception; without
-    it the type is called with ``args``.
+    it the type is called with ``args``, or where those were no plain data with ``message``.
 
     Raises `UsageError` for what is no exception type.
     """
@@ -86,7 +86,7 @@ def _arguments(error: BaseException, depth: int) -> dict[str, Any]:
         found["tuples"] = tuples
     if isinstance(error, OSError):
         # The file names of these are not among the arguments, and the message shows them.
-        called_with = _plain(list(error.__reduce__()[1]))
+        called_with = _plain(list(OSError.__reduce__(error)[1]))
         if called_with is not None and called_with != args:
             found["called_with"] = called_with
     return found
@@ -178,10 +178,11 @@ def rebuild(recorded: Mapping[str, Any], *, depth: int = _DEPTH) -> Exception:
     for note in _list(recorded.get("notes")):
         if isinstance(note, str):
             error.add_note(note)
-    if isinstance(error, ReplayedError):
+    if isinstance(error, ReplayedError) and error.type is not None:
         # An `except` of the type that was recorded did not catch it, and its text is that of the recorded one.
-        note = escape(f"replaypack: recorded as {error.module}.{error.type}")
-        own = error.module != "builtins" and f"{error.module}:{error.type}" not in _registered
+        known_as = error.type if error.module is None else f"{error.module}.{error.type}"
+        note = escape(f"replaypack: recorded as {known_as}")
+        own = error.module not in (None, "builtins") and f"{error.module}:{error.type}" not in _registered
         error.add_note(note + ("; `replaypack.replay.failures.register_error` has it raised as that" if own else ""))
     if depth and isinstance(cause := recorded.get("cause"), dict):
         error.__cause__ = rebuild(cause, depth=depth - 1)
@@ -202,6 +203,11 @@ def _args(recorded: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(args)
 
 
+def _called_with(recorded: dict[str, Any]) -> tuple[Any, ...]:
+    """The arguments; the message where they were no plain data (another exception, say) and were not recorded."""
+    return _args(recorded) if "args" in recorded else (_text(recorded["message"]),)
+
+
 def _rebuild(recorded: dict[str, Any], depth: int) -> Exception | None:
     name, module = recorded.get("type"), recorded.get("module")
     if not isinstance(name, str) or not isinstance(module, str):
@@ -210,7 +216,7 @@ def _rebuild(recorded: dict[str, Any], depth: int) -> Exception | None:
         entry = _registered.get(f"{module}:{name}")
         if entry is not None:
             _, build, cls = entry
-            return build(recorded) if build is not None else cls(*_args(recorded))
+            return build(recorded) if build is not None else cls(*_called_with(recorded))
         if module == "builtins":
             return _builtin(name, recorded, depth)
         if _root(module) in _SDKS:
@@ -230,7 +236,9 @@ def _builtin(name: str, recorded: dict[str, Any], depth: int) -> Exception | Non
             return None
         members = [rebuild(member, depth=depth - 1) for member in recorded["exceptions"]]
         return cls(recorded["message"], members)
-    return cls(*recorded.get("called_with", _args(recorded)))
+    if "called_with" in recorded:
+        return cls(*recorded["called_with"])
+    return cls(*_called_with(recorded))
 
 
 def _of_sdk(package: str, name: str, recorded: dict[str, Any]) -> Exception | None:
@@ -252,7 +260,10 @@ def _of_sdk(package: str, name: str, recorded: dict[str, Any]) -> Exception | No
             content=body.encode() if isinstance(body, str) else body,
             request=given.get("request"),
         )
-    wanted = [*inspect.signature(cls).parameters.values()]
+    try:
+        wanted = [*inspect.signature(cls).parameters.values()]
+    except ValueError:
+        return cls(*_called_with(recorded))  # it has no constructor of its own
     takes = {parameter.name: given[parameter.name] for parameter in wanted if parameter.name in given}
     if any(
         p.name not in takes and p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in wanted

@@ -21,6 +21,8 @@ from replaypack.errors import CanonicalizationError, PurgedError, UsageError
 from replaypack.recording import Record, Recording
 from replaypack.values import ABSENT
 
+from ._capture import is_empty, is_inside
+
 __all__ = ["Explanation", "Near", "Reason", "explain"]
 
 Reason: TypeAlias = Literal[
@@ -134,8 +136,12 @@ class Explanation(msgspec.Struct, frozen=True):
 
 
 def can_answer(record: Record) -> bool:
-    """Whether a record answers unless something else was asked for: it is neither interrupted nor truncated."""
-    return record.status != "interrupted" and "truncated" not in record.flags
+    """Whether a record answers unless something else was asked for.
+
+    Not if it was interrupted or truncated, made inside of another call, or has no response.
+    """
+    row = record.head
+    return record.status != "interrupted" and "truncated" not in record.flags and not (is_inside(row) or is_empty(row))
 
 
 def explain(
@@ -152,6 +158,7 @@ def explain(
     request: object = ABSENT,
     played: int = 0,
     answers: Callable[[Record], bool] = can_answer,
+    able: int | None = None,
     normalise: Callable[[object], object] | None = None,
     purged: PurgedError | None = None,
 ) -> Explanation:
@@ -159,10 +166,10 @@ def explain(
 
     The call is named by ``kind`` and ``identity``, or by the ``key`` (32 bytes, as `Record.key`) and then compared by
     its ``request``. ``played`` records of the key have answered already. ``near`` is the sequence number around which
-    similar calls are searched: at most ``frames`` record frames are read in all, in few rounds. ``answers`` says
-    which records can answer. ``normalise`` is what is done to both sides before they are compared, and
-    before the key is computed: by default what the recording's match policy does. ``purged`` is the error of the
-    record whose turn it is.
+    similar calls are searched: at most ``frames`` record frames are read in all, in few rounds.
+    ``answers`` says which records can answer, ``able`` how many of the key do, where that is known. ``normalise`` is
+    what is done to both sides before they are compared, and before the key is computed: by default what the
+    recording's match policy does. ``purged`` is the error of the record whose turn it is.
 
     Raises `UsageError` without identity and key, `CanonicalizationError` for an identity that has no key, and what
     reading raises.
@@ -181,7 +188,7 @@ def explain(
     call = _Call(kind, name, scope, key, plain, request, normalise)
     counts = recording.manifest.content.counts
     same = recording.of_key(key, limit=_SAME, frames=max(1, frames // 2))
-    reason, recorded, detail, hint = _reason(recording, call, same, played, answers)
+    reason, recorded, detail, hint = _reason(recording, call, same, played, answers, able)
     if reason == "answered" and purged is None:
         purged = _purged(recording, key, scope, played)
     if purged is not None:
@@ -255,7 +262,12 @@ _Because: TypeAlias = tuple[Reason, int, str, str | None]
 
 
 def _reason(
-    recording: Recording, call: _Call, same: Sequence[Record], played: int, answers: Callable[[Record], bool]
+    recording: Recording,
+    call: _Call,
+    same: Sequence[Record],
+    played: int,
+    answers: Callable[[Record], bool],
+    able: int | None,
 ) -> _Because:
     counts = recording.manifest.content.counts
     others: dict[bytes, str] = {}
@@ -271,18 +283,21 @@ def _reason(
     recorded = recording.count_scoped(call.key, label)
     if not recorded and label is not None:
         label, recorded = None, recording.count_scoped(call.key, None)
-    times = f"recorded {_times(recorded)}"
     where = f" in scope {label!r}" if label is not None else " without a scope" if call.scope is not None else ""
-    own = [record for record in same if record.scope == label]
-    able = [record for record in own if answers(record)]
-    if recorded and own and not able:
-        what = ", ".join(f"record {record.seq} ({_flaw(record)})" for record in own[:3])
-        return "unanswerable", recorded, f"{times}{where}, but nothing there answers: {what}", None
-    if recorded > played:
-        return "answered", recorded, f"{times}{where}, {played} of them played", None
+    flawed = [record for record in same if record.scope == label and not answers(record)]
+    if able is None:
+        able = recorded - len(flawed)
+    what = ", ".join(f"record {record.seq} ({_flaw(record)})" for record in flawed[:3])
+    if recorded and flawed and not able:
+        detail = f"recorded {_times(recorded)}{where}, but nothing there answers: {what}"
+        return "unanswerable", recorded, detail, _remedy(flawed)
+    times = f"recorded {_times(able)}{where}"
+    besides = f"; not counting {recorded - able} that cannot answer: {what}" if what else ""
+    if able > played:
+        return "answered", recorded, f"{times}, {played} of them played{besides}", None
     if recorded:
-        all_ = "that one has" if recorded == 1 else f"all {recorded} have"
-        return "exhausted", recorded, f"{times}{where}, and {all_} answered: this is call number {played + 1}", None
+        all_ = "that one has" if able == 1 else f"all {able} have"
+        return "exhausted", recorded, f"{times}, and {all_} answered: this is call number {played + 1}{besides}", None
     if total:
         scopes = list(dict.fromkeys(record.scope for record in same if record.scope is not None))
         some = ", ".join(map(repr, scopes[:5])) or "others"
@@ -325,7 +340,20 @@ def _times(number: int) -> str:
 
 
 def _flaw(record: Record) -> str:
-    return ", ".join([record.status, *sorted(record.flags)] if record.status != "ok" else sorted(record.flags)) or "ok"
+    """What keeps a record from answering."""
+    status = [record.status] if record.status != "ok" else []
+    inside = ["made inside of another call"] if is_inside(record.head) else []
+    empty = ["no response"] if is_empty(record.head) else []
+    return ", ".join([*status, *sorted(record.flags), *inside, *empty]) or "ok"
+
+
+def _remedy(flawed: Sequence[Record]) -> str | None:
+    """What to do about records that do not answer."""
+    if any("truncated" in record.flags and not is_empty(record.head) for record in flawed):
+        return "answer_truncated=True replays what was read of a stream"
+    if any(is_inside(record.head) for record in flawed):
+        return "what is called inside of another call is answered by that one"
+    return None
 
 
 # What comes near

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final, TypeVar
 
-from replaypack._arguments import check_text, check_type
+from replaypack._arguments import check_type, require_type
 from replaypack.errors import UsageError
 
-__all__ = ["ATTRIBUTION", "BoundaryKind", "ReplayFallback", "ReplayMode", "member", "silent_kinds"]
+__all__ = ["ATTRIBUTION", "BoundaryKind", "ReplayFallback", "ReplayMode", "kind_of", "member", "silent_kinds"]
 
 _E = TypeVar("_E", bound=StrEnum)
 
@@ -61,12 +61,18 @@ def member(enum: type[_E], label: str, value: str) -> _E:
         raise UsageError(f"{label}={value!r} is not one of {', '.join(enum)}") from None
 
 
+def kind_of(kind: str) -> str:
+    """A kind as plain text. Raises `UsageError` for what is no text."""
+    require_type("kind", kind, str, "text")
+    return str(kind)
+
+
 def silent_kinds(kinds: Mapping[str, bool] | None) -> frozenset[str]:
     """The kinds that never answer: those of the format, and those declared so. Raises `UsageError`."""
     check_type("kinds", kinds, Mapping, "a mapping of kinds to whether they answer")
     silent = set(map(str, ATTRIBUTION))
     for kind, answers in (kinds or {}).items():
-        check_text("each of kinds", kind)
+        require_type("each of kinds", kind, str, "text")
         if str(kind) in ATTRIBUTION and answers:
             raise UsageError(f"{kind} records are attribution and cannot answer")
         if not answers:

@@ -12,7 +12,7 @@ from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, cast
 
-from replaypack._arguments import check_text, check_type
+from replaypack._arguments import require_type
 from replaypack._escape import counted
 from replaypack._process import process_id
 from replaypack._threads import in_thread
@@ -23,16 +23,18 @@ from replaypack.policies.matching import MatchSpec
 from replaypack.recording import Record, Recording
 
 from ._calls import Calls, name_of
-from ._capture import Capture, Sink
-from ._context import CURRENT, leave, scope_of, scoped
+from ._capture import Capture, Sink, is_empty, is_inside
+from ._context import CURRENT, leave, made_by, scope_of, scoped
 from ._cursor import Answer, Cursor
 from ._functions import wrapped
 from ._misses import mismatch
 from ._source import Source
-from .modes import BoundaryKind, ReplayFallback, ReplayMode, member, silent_kinds
+from .modes import BoundaryKind, ReplayFallback, ReplayMode, kind_of, member, silent_kinds
 
 if TYPE_CHECKING:
     import asyncio
+
+    from replaypack._learn import LearnedSecret
 
     from .mismatch import Explanation
 
@@ -121,6 +123,7 @@ class ReplaySession(Calls):
         self._token: Token[ReplaySession | None] | None = None
         self._recording: Recording | None = None
         self._cursor: Cursor | None = None
+        self._inside: Cursor | None = None
         self._sink: Sink | None = None
         self._misses: dict[tuple[bytes, str | None], int] = {}
         self._last: Record | Answer | None = None
@@ -128,7 +131,7 @@ class ReplaySession(Calls):
     @classmethod
     def from_recording(cls, recording: Recording, **options: Any) -> Self:
         """A session that replays a recording that is open already, and stays open."""
-        check_type("recording", recording, Recording, "a Recording")
+        require_type("recording", recording, Recording, "a Recording")
         archive = Archive(recording.storage.url, storage=recording.storage)
         session = cls(ReplayMode.REPLAY, archive, recording.name, **options)
         session._recording = recording
@@ -184,7 +187,7 @@ class ReplaySession(Calls):
         Raises `UsageError` for a kind that answers.
         """
         self._open()
-        kind = str(kind)
+        kind = kind_of(kind)
         if kind not in self._silent:
             raise UsageError(
                 f"records of kind {kind!r} answer calls", hint=f"call it, or declare kinds={{{kind!r}: False}}"
@@ -219,14 +222,17 @@ class ReplaySession(Calls):
 
         Records without a scope answer where none of the scope has such a call. A scope inside of a scope is
         ``outer/inner``. Tasks that are started in the block inherit it; `bind` takes it to a thread.
+
+        Raises `UsageError` for what is no label, and on entry `ValueEncodingError` for one that cannot be stored.
         """
-        check_text("scope", label)
+        require_type("scope", label, str, "text")
         if not label:
             raise UsageError("a scope needs a label")
         return scoped(self, label)
 
     def bind(self, function: Callable[_P, _R]) -> Callable[_P, _R]:
-        """``function`` for another thread: called there, it finds this session and the scope that is set here.
+        """``function`` for another thread: called there, it finds this session, the scope that is set here, and the
+        call that this is inside of.
 
         A coroutine function too, for an event loop that runs there.
         """
@@ -263,9 +269,30 @@ class ReplaySession(Calls):
         self._open()
         if self._cursor is None:
             raise UsageError("only a replaying session has recorded calls to compare with")
-        scope, kind = scope_of(self), str(kind)
-        played = self._cursor.played(self.recording.key_of(kind, identity), scope)
-        return self._explain(kind, identity, name_of(identity), scope, played)
+        scope, kind = scope_of(self), kind_of(kind)
+        key = self.recording.key_of(kind, identity)
+        return self._explain(kind, identity, name_of(identity), key, scope, self._cursor.played(key, scope))
+
+    def learn_secret(self, *secrets: str | bytes) -> LearnedSecret:
+        """Remove these values from here on: from what is recorded, and from calls before they are answered.
+
+        What this session recorded and did not publish yet is written anew without them; of the rest the result and a
+        `ReplaypackWarning` tell, as of `Recorder.learn_secret`, which see. Where nothing is recorded there is nothing
+        to tell. Raises as that does.
+        """
+        from replaypack._learn import LearnedSecret
+
+        self._open()
+        with self._lock:
+            cursor, sink = self._cursor, self._sink
+            if self._source is not None:
+                self._source.learn_secret(secrets)
+            if cursor is not None:
+                cursor.learn_secret(*secrets)
+        if sink is None:
+            return LearnedSecret(0, [], False, [])
+        sink.drain()
+        return sink.recorder.learn_secret(*secrets)
 
     # Opening and closing
 
@@ -397,11 +424,14 @@ class ReplaySession(Calls):
                 return None
             self._open()
         if type(kind) is not str:
-            kind = str(kind)
+            kind = kind_of(kind)
         if kind in self._silent:
             raise UsageError(f"{kind} records answer no calls", hint="record them with `session.note`")
-        cursor = self._cursor
+        cursor, sink = self._cursor, self._sink
         scope = scope_of(self)
+        if cursor is not None and sink is not None and (outer := made_by(sink)):
+            inside = None if any(call.once_more for call in outer) else self._take_inside(kind, identity, scope)
+            return inside if inside is not None else sink.begin(kind, identity, name or name_of(identity), scope)
         if cursor is not None:
             record = cursor.take_next(kind, identity, scope)
             if record is None:
@@ -414,11 +444,11 @@ class ReplaySession(Calls):
                     return self._missed(kind, identity, name, key, scope)
             self._last = record
             return record
-        if self._sink is None:
+        if sink is None:
             return None
         if name is None:
             name = name_of(identity)
-        return self._sink.begin(kind, identity, name, scope)
+        return sink.begin(kind, identity, name, scope)
 
     async def _abegin(self, kind: str, identity: Any, name: str | None) -> Record | Answer | Capture | None:
         source = self._source
@@ -437,10 +467,25 @@ class ReplaySession(Calls):
                 raise
         return self._begin(kind, identity, name)
 
+    def _take_inside(self, kind: str, identity: Any, scope: str | None) -> Record | Answer | None:
+        """What answers inside of a call that is made live, because it was never recorded: what was recorded so, too.
+
+        A run that was cut off goes on where it was.
+        """
+        with self._lock:
+            if self._inside is None:
+                assert self._recording is not None
+                self._inside = Cursor(self._recording, answers=lambda row: is_inside(row) and self._is_whole(row))
+        try:
+            return self._inside.take(self._inside.recording.key_of(kind, identity), scope)
+        except PurgedError:
+            return None
+
     def _give_back(self, step: asyncio.Future[Record | Answer | Capture | None]) -> None:
         if not step.cancelled() and step.exception() is None and isinstance(record := step.result(), Record | Answer):
-            assert self._cursor is not None
-            self._cursor.give_back(record)
+            cursor = self._inside if is_inside(record.head) else self._cursor
+            assert cursor is not None
+            cursor.give_back(record)
 
     def _missed(
         self,
@@ -455,19 +500,20 @@ class ReplaySession(Calls):
         assert cursor is not None
         recorded = cursor.recorded(key, scope)
         # What was purged is missing, however many others there are.
-        policy = self._on_exhausted if recorded and purged is None else self._on_missing
+        exhausted = bool(recorded) and purged is None
+        policy = self._on_exhausted if exhausted else self._on_missing
         if policy is ReplayFallback.LAST and (last := cursor.last(key, scope)) is not None:
             return last
         if name is None:
             name = name_of(identity)
         if policy is ReplayFallback.LIVE:
-            return self._live_sink().begin(kind, identity, name, scope)
+            return self._live_sink().begin(kind, identity, name, scope, once_more=exhausted)
         if purged is not None:
-            explanation = self._explain(kind, identity, name, scope, cursor.played(key, scope) - 1, purged)
+            explanation = self._explain(kind, identity, name, key, scope, cursor.played(key, scope) - 1, purged)
             raise mismatch(cursor.recording, explanation, recorded=recorded, asked=explanation.played + 1) from purged
         with self._lock:
             misses = self._misses[key, scope] = self._misses.get((key, scope), 0) + 1
-        explanation = self._explain(kind, identity, name, scope, recorded)
+        explanation = self._explain(kind, identity, name, key, scope, recorded)
         raise mismatch(cursor.recording, explanation, recorded=recorded, asked=recorded + misses)
 
     def _live_sink(self) -> Sink:
@@ -483,6 +529,7 @@ class ReplaySession(Calls):
         kind: str,
         identity: Any,
         name: str | None,
+        key: bytes,
         scope: str | None,
         played: int,
         purged: PurgedError | None = None,
@@ -499,11 +546,15 @@ class ReplaySession(Calls):
             near=self._last.seq if self._last is not None else 0,
             played=played,
             answers=lambda record: self._answers(record.head),
+            able=self._cursor.recorded(key, scope),
             purged=purged,
         )
 
     def _answers(self, row: Row) -> bool:
-        if row.status > 1 or row.kind in self._silent:
+        return self._is_whole(row) and (row.attributes is None or not is_inside(row))
+
+    def _is_whole(self, row: Row) -> bool:
+        if row.status > 1 or row.kind in self._silent or is_empty(row):
             return False
         return self._answer_truncated or not row.flags & _TRUNCATED
 

@@ -241,3 +241,17 @@ def test_threads_register_and_look_up_at_once(archive: Archive, monkeypatch: pyt
     store.close()
     assert not wrong
     assert len(ReplayStore.open(f"{archive.url}#r").entries) == 160
+
+
+def test_a_recording_of_something_else_is_not_a_store_without_entries(tmp_path: Path) -> None:
+    archive = Archive(tmp_path / "other")
+    with archive.session("session") as session:
+        session.tool("t", {}, lambda: 1)
+    ReplayStore().save_to(archive, "empty")
+    for make in (
+        lambda name: ArchivedReplayStore(f"{archive.url}#{name}"),
+        lambda name: ArchivedReplayStore.of(archive.open(name)),
+    ):
+        with pytest.raises(UsageError, match="no entries of a replay store, but records of kind tool"):
+            make("session")
+        assert make("empty").lookup(question_id="q") is None

@@ -120,6 +120,13 @@ def test_answering_model_ids(results: Any) -> None:
         capture_from_result_set(both, answering_model_ids="gpt")
 
 
+def test_filters_may_come_from_an_iterator(results: Any) -> None:
+    given: Any = iter(["gpt"])
+    both = results(*(result(question, model=model) for question in "ab" for model in ("claude", "gpt")))
+    store = capture_from_result_set(both, answering_model_ids=given)
+    assert keys(store) == [("a", "gpt", None, None), ("b", "gpt", None, None)]
+
+
 def test_scenario_ids_leave_questions_alone(results: Any) -> None:
     mixed = results(
         result("q"),

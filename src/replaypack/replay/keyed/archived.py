@@ -51,7 +51,7 @@ class ArchivedReplayStore(ReplayStore):
 
     What `register` returned from is in the local journal and answers lookups of this store; others see it when it is
     published. Leaving the ``with`` block, or `close`, seals the recording. Raises what `replaypack.open` and
-    `Archive.recorder` raise.
+    `Archive.recorder` raise, and `UsageError` for a recording to be read that holds only records of something else.
     """
 
     def __init__(
@@ -88,6 +88,7 @@ class ArchivedReplayStore(ReplayStore):
         try:
             if mode == "replay":
                 self._recording = archive.open(name, revision, **options)
+                _refuse_others(self._recording)
             else:
                 if revision is not None:
                     raise UsageError("a revision that is named can only be read", hint="leave @revision out")
@@ -106,6 +107,7 @@ class ArchivedReplayStore(ReplayStore):
     @classmethod
     def of(cls, recording: Recording, *, miss_policy: MissPolicy | None = None) -> Self:
         """The store that a recording which is open already holds. It stays open when the store is closed."""
+        _refuse_others(recording)
         store = cls.__new__(cls)
         store._owned = store._recorder = store._source = None
         store._fresh, store._fresh_count, store._fresh_bytes = {}, 0, 0
@@ -325,6 +327,16 @@ class Entries(Pairs):
                         later.add(key)
             self._left_out = sorted(left_out)
         return self._left_out
+
+
+def _refuse_others(recording: Recording) -> None:
+    """A store that answers nothing would send every turn to a model: another recording was meant."""
+    counts = recording.manifest.content.counts
+    if counts and KIND not in counts and recording.state != "open":
+        raise UsageError(
+            f"{recording.locator} has no entries of a replay store, but records of kind {', '.join(counts)}",
+            hint="is it the name of another recording?",
+        )
 
 
 def _reopen(

@@ -43,9 +43,7 @@ def capture_from_result_set(
     """
     if replicate_selector not in ("all", "first", "last"):
         raise ReplayValueError(f"replicate_selector is 'all', 'first' or 'last', not {replicate_selector!r}")
-    for name, names in (("answering_model_ids", answering_model_ids), ("scenario_ids", scenario_ids)):
-        if isinstance(names, str):
-            raise ReplayValueError(f"{name} is a collection of names, not one", hint=f"{{{names!r}}}")
+    models, scenarios = _names("answering_model_ids", answering_model_ids), _names("scenario_ids", scenario_ids)
     store = ReplayStore() if store is None else store
     results = list(_results(result_set))
     if replicate_selector != "all":
@@ -63,8 +61,8 @@ def capture_from_result_set(
         scenario, node = get(metadata, "scenario_id"), get(metadata, "scenario_node")
         if (
             (only_successful and not _keeps(get(metadata, "failure")))
-            or (answering_model_ids is not None and model not in answering_model_ids)
-            or (scenario_ids is not None and scenario is not None and scenario not in scenario_ids)
+            or (models is not None and model not in models)
+            or (scenarios is not None and scenario is not None and scenario not in scenarios)
         ):
             continue
         replicate = get(metadata, "replicate") if replicate_selector == "all" else None
@@ -114,8 +112,7 @@ def capture_from_scenario_result(
 
     Entries go to ``store``, by default a new one in memory. Raises `ReplayValueError`.
     """
-    if isinstance(nodes, str):
-        raise ReplayValueError("nodes is a collection of names, not one", hint=f"{{{nodes!r}}}")
+    only = _names("nodes", nodes)
     scenario = scenario_id or get(scenario_result, "scenario_id")
     if scenario is None:
         raise ReplayValueError("the result names no scenario", hint="pass scenario_id=")
@@ -123,7 +120,7 @@ def capture_from_scenario_result(
     visits: dict[str, int] = {}
     for turn in get(scenario_result, "history") or ():
         node = get(turn, "node_id")
-        if nodes is not None and node not in nodes:
+        if only is not None and node not in only:
             continue
         visit = visits.get(node, 0)
         visits[node] = visit + 1
@@ -145,6 +142,12 @@ def capture_from_scenario_result(
         )
         store.register(key, entry)
     return store
+
+
+def _names(label: str, names: Collection[str] | None) -> frozenset[str] | None:
+    if isinstance(names, str):
+        raise ReplayValueError(f"{label} is a collection of names, not one", hint=f"{{{names!r}}}")
+    return None if names is None else frozenset(names)
 
 
 def _results(result_set: Any) -> Iterable[Any]:
