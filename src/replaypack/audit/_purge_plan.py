@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ from replaypack._read.packs import PackReader
 from replaypack._write.intervals import Intervals
 from replaypack.errors import ConflictError, ObjectMissingError, UsageError
 from replaypack.format.manifest_members import PackRef
-from replaypack.format.pack import FrameKind, Toc
+from replaypack.format.pack import FrameInfo, FrameKind, Toc
 
 from ._inventory import Held, Inventory
 from ._payload import Payload, Uses, is_zero, read_frame
@@ -34,8 +35,9 @@ class Plan(NamedTuple):
     uses: dict[str, Uses]
     manifests: list[Held]
     packs: list[str]
-    #: Packs that hold frames of the recording, by their own table of contents.
+    #: Packs that hold frames of the recording, by their own table of contents; and record frames of the records.
     own: set[str]
+    rows: set[str]
 
     @property
     def is_done(self) -> bool:
@@ -44,11 +46,13 @@ class Plan(NamedTuple):
 
 
 class _Packs(NamedTuple):
-    """Packs that may hold bytes of the records, with their tables of contents; those that hold frames of the recording;
-    those that some manifest names, or the newest of a recording."""
+    """Packs that may hold bytes of the records, with their tables of contents; those that hold frames of the recording,
+    and of these those with record frames of the records; those that some manifest names, or the newest of a
+    recording."""
 
     suspicious: dict[str, Toc]
     own: set[str]
+    rows: set[str]
     named: set[str]
     referenced: set[str]
 
@@ -108,7 +112,7 @@ class Planner:
             still = still.union(*(held.packs for held in rewrites)) - bad
         assert packs.referenced <= still | bad
         old = sorted(pack for pack in inventory.packs if pack in (bad | packs.own) and pack not in still)
-        return Plan(rewrites, bad, takers.shared, takers.uses, going, old, packs.own)
+        return Plan(rewrites, bad, takers.shared, takers.uses, going, old, packs.own, packs.rows)
 
     # Packs
 
@@ -118,6 +122,7 @@ class Planner:
         named = set().union(*(held.packs for held in inventory.held))
         explained = set().union(*(held.packs for held in inventory.held if held.name == self._target.name))
         own: set[str] = set()
+        rows: set[str] = set()
         suspicious: dict[str, Toc] = {}
         common: dict[str, Toc] = {}
         if self._frames != len(payload.spans):
@@ -129,6 +134,8 @@ class Planner:
             unexplained = bool(payload) and pack not in explained
             if any(info.origin in origins for info in toc.frames):
                 own.add(pack)
+                if any(_has_records(info, self._target.wanted) for info in toc.frames if info.origin in origins):
+                    rows.add(pack)
                 if unexplained and pack in named:
                     with _collected(pack not in referenced):
                         payload.explore(self._reader, PackRef(pack, inventory.packs[pack]), toc)
@@ -156,7 +163,7 @@ class Planner:
             # when it has: until then nobody may take them away.
             if pack not in named and pack not in own and at_work(toc):
                 del suspicious[pack]
-        return _Packs(suspicious, own, named, referenced)
+        return _Packs(suspicious, own, rows, named, referenced)
 
     def _takers(self, inventory: Inventory, newest: dict[str, Held], payload: Payload, packs: _Packs) -> _Takers:
         """Who needs bytes of the records; raises `UsageError` where that is not permitted.
@@ -280,6 +287,12 @@ class Planner:
         if target.dry_run:
             going += [held for held in rewrites if held.kind == "revision"]
         return going
+
+
+def _has_records(info: FrameInfo, wanted: Sequence[int]) -> bool:
+    """Whether it is a record frame in which one of the records (ascending) stands."""
+    at = bisect_left(wanted, info.first)
+    return info.kind == FrameKind.RECORD and at < len(wanted) and wanted[at] < info.first + info.count
 
 
 def _at_work(inventory: Inventory) -> _AtWork:
