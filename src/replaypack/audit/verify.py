@@ -113,6 +113,7 @@ def verify_archive(
     progress: Report | None = None,
     state: str | os.PathLike[str] | None = None,
     on_resume: Callable[[Resumed], None] | None = None,
+    on_unnamed: Callable[[Unnamed], None] | None = None,
 ) -> Iterator[Fault]:
     """Yield every fault of the recordings named, of all by default; each `Fault` names its recording.
 
@@ -120,7 +121,9 @@ def verify_archive(
     deleted since, and is left out.
     With ``revisions`` every revision that differs in content or storage is checked, not the newest alone. A pack
     that several of them use is checked once. Where all are checked, from ``structure`` on, packs that no manifest names
-    are looked at too: what an interrupted purge left in them is a fault.
+    are looked at too: what an interrupted purge left in them is a fault. Else they are none, a writer's or for `gc`;
+    ``on_unnamed`` is told at the end how many ``packs`` with how many ``bytes`` there are. Where the store cannot be
+    listed, it is not told.
 
     ``state`` is a file in which a run notes what it has checked, and which it removes at its end. After an
     interruption the same call goes on: it repeats the faults of recordings that were finished, and does not read
@@ -149,7 +152,10 @@ def verify_archive(
                     yield fault("manifest.missing", name, str(error))._replace(recording=name)
         if listed and depth:
             with suppress(AccessDeniedError, StorageUnsupportedError):  # no listing
-                yield from Unnamed(archive.storage).faults()
+                unnamed = Unnamed(archive.storage)
+                yield from unnamed.faults()
+                if on_unnamed is not None:
+                    on_unnamed(unnamed)
         if on_resume is not None:
             on_resume(kept.resumed)
         whole = True
