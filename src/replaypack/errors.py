@@ -170,7 +170,9 @@ class StorageUnavailableError(StorageError, ConnectionError):
     """The store could not be reached, or kept failing until the retries ran out of time."""
 
     code = "storage.unavailable"
-    default_hint = "tried again until the time was up (storage option retry_seconds): check network and endpoint_url"
+    default_hint = (
+        "tried again until the time was up (storage option retry_seconds): check the URL, network and endpoint_url"
+    )
 
 
 class StorageTimeoutError(StorageUnavailableError, TimeoutError):

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import ftplib
 import http.client
+import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -170,6 +174,7 @@ def test_no_key_leads_out_of_the_archive(text: str) -> None:
         ("s3://bucket/a", "s3://bucket/a"),
         ("https://user:pw@h/a?X-Amz-Signature=1#x", "https://h/a"),
         ("sftp://me:p%40ss@h:22/a", "sftp://h:22/a"),
+        ("sftp://me:p@s s@h:22/a@b", "sftp://h:22/a@b"),
         ("zip://in::https://u:p@h/a.zip?sig=1", "zip://in::https://h/a.zip"),
         ("simplecache::s3://k:s@b/a", "simplecache::s3://b/a"),
         ("/a/path?with#odd", "/a/path?with#odd"),
@@ -289,6 +294,45 @@ def test_what_will_not_pass_is_not_tried_again() -> None:
 def test_what_an_answer_means(status: int, code: str, message: str, reading: bool, kind: Kind, retry: bool) -> None:
     failure = classify(StatusError(status, code, message), reading=reading)
     assert (failure.kind, failure.retry) == (kind, retry)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "retry"),
+    [
+        (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), Kind.UNAVAILABLE, True),
+        (ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"), Kind.UNAVAILABLE, True),
+        (OSError(errno.EHOSTUNREACH, "No route to host"), Kind.UNAVAILABLE, True),
+        (ssl.SSLCertVerificationError("self-signed"), Kind.UNAVAILABLE, False),
+        (ssl.SSLError("wrong version number"), Kind.UNAVAILABLE, True),
+        (TimeoutError("timed out"), Kind.TIMEOUT, True),
+        (ftplib.error_perm("530 Login incorrect."), Kind.DENIED, False),
+        (ftplib.error_perm("550 x: No such file or directory"), Kind.MISSING, False),
+        (ftplib.error_perm("550 x: Permission denied"), Kind.DENIED, False),
+        (ftplib.error_perm("550 something else"), Kind.FAILED, False),
+        (ftplib.error_perm("552 quota exceeded"), Kind.FULL, False),
+        (ftplib.error_perm("502 no such command"), Kind.UNSUPPORTED, False),
+        (ftplib.error_temp("421 too many users"), Kind.UNAVAILABLE, True),
+        (TypeError("F.__init__() missing 1 required positional argument: 'url'"), Kind.UNSUPPORTED, False),
+        (ValueError("Protocol not known: nosuch"), Kind.UNSUPPORTED, False),
+    ],
+)
+def test_what_exceptions_mean(error: Exception, kind: Kind, retry: bool) -> None:
+    failure = classify(error, reading=False)
+    assert (failure.kind, failure.retry) == (kind, retry)
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://[x", "http://h:99999/x", "sftp://me:canary@h:port/x", "s3://", "https:///x", "zip::ftp://[x/a.zip"]
+)
+def test_what_is_no_url_is_refused_at_once(url: str) -> None:
+    with pytest.raises(StorageUnsupportedError) as caught:
+        open_storage(url)
+    assert caught.value.hint is not None
+    assert "canary" not in str(caught.value)
+
+
+def test_an_access_point_is_a_url() -> None:
+    assert open_storage("s3://arn:aws:s3:eu-central-1:123456789012:accesspoint/x/a")
 
 
 def test_every_kind_becomes_its_error() -> None:
