@@ -125,13 +125,28 @@ class FormatError(ReplaypackError, ValueError):
         self.code = f"format.{reason}"
 
 
+#: What operations of a storage are called in messages; others by their own names.
+_DOING = {
+    "get": "reading",
+    "get_range": "reading a part of",
+    "get_suffix": "reading the end of",
+    "put_new": "writing",
+    "put": "writing",
+    "delete": "deleting",
+    "list": "listing",
+    "open": "opening",
+    "keeps_deleted": "asking about deleted objects of",
+}
+
+
 class StorageError(ReplaypackError, OSError):
     """A storage operation failed. ``operation`` (str) and ``url`` (str, without credentials) say which."""
 
     code = "storage.failed"
 
     def __init__(self, message: str, *, operation: str = "", url: str = "", hint: str | None = None) -> None:
-        prefix = f"{operation} {url}: " if operation or url else ""
+        prefix = f"{_DOING.get(operation, operation)} {url}".strip()
+        prefix = f"{prefix}: " if prefix else ""
         super().__init__(f"{prefix}{message}", hint=hint)
         self.operation = operation
         self.url = url

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,7 @@ def test_a_cache_in_between_is_refused() -> None:
 )
 def test_options_of_ours_are_checked(own: object, says: str) -> None:
     for url in ("s3://me:canary@b/p", "memory://b", "b"):
-        with pytest.raises(StorageUnsupportedError, match=rf"^open .*b\S*: .*{says}") as caught:
+        with pytest.raises(StorageUnsupportedError, match=rf"^opening .*b\S*: .*{says}") as caught:
             open_storage(url, {"replaypack": own})
         assert "canary" not in str(caught.value)
 
@@ -340,9 +341,33 @@ def test_every_kind_becomes_its_error() -> None:
         failure = classify(StatusError(418), reading=True)
         error = build_error(type(failure)(kind, "m"), operation="get", url="s3://b/k", message="cleaned")
         assert isinstance(error, StorageError)
-        assert str(error).startswith("get s3://b/k: ")
+        assert str(error).startswith("reading s3://b/k: ")
         assert isinstance(error, ObjectMissingError) == (kind in (Kind.MISSING, Kind.MISSING_OR_DENIED))
         assert isinstance(error, AccessDeniedError) == (kind is Kind.DENIED)
+
+
+def test_messages_speak_of_what_is_done_and_not_of_methods(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"x")
+    seen = []
+    for storage in (MemoryStorage(), LocalStorage(tmp_path), open_storage("s3://b/a")):
+        storage.read_only = True
+        attempts: list[Callable[[], object]] = [
+            lambda storage=storage: storage.put_new("k", b""),
+            lambda storage=storage: storage.put("k", b""),
+            lambda storage=storage: storage.delete("k"),
+            lambda storage=storage: storage.get_range("../k", 0, 1),
+            lambda storage=storage: storage.get_suffix("../k", 1),
+            lambda storage=storage: storage.get("../k"),
+        ]
+        for attempt in attempts:
+            with pytest.raises(StorageError) as caught:
+                attempt()
+            seen.append(str(caught.value))
+    with pytest.raises(StorageError) as caught:
+        LocalStorage(tmp_path).get_range("file", 0, 9)
+    assert str(caught.value) == f"reading a part of {file}: the object ends at byte 1, before byte 9"
+    assert {" ".join(text.split()[:1]) for text in seen} == {"writing", "deleting", "reading"}
 
 
 def test_content_ranges() -> None:
