@@ -64,6 +64,7 @@ def test_every_error_shows_its_message_and_its_hint(name: str) -> None:
         "ValueEncodingError": {"path": "/a"},
         "PurgedError": {"recording": "u#r", "seq": 1, "reason": "asked", "time": "2025-06-15T00:00:00Z"},
         "WithheldError": {"recording": "u#r", "seq": 1, "role": "request"},
+        "SharedBytesError": {"shared": {"a": [1]}},
         "PublishError": {"published": 1, "unpublished": 2, "journal": None},
     }.get(name, {})
     error = cls("what happened", hint="what to do", **extra)  # type: ignore[arg-type]

@@ -41,6 +41,7 @@ __all__ = [
     "ReplayValueError",
     "ReplaypackError",
     "SessionClosedError",
+    "SharedBytesError",
     "StorageError",
     "StorageFullError",
     "StorageTimeoutError",
@@ -82,6 +83,19 @@ class UsageError(ReplaypackError, TypeError):
     """A call that contradicts itself: arguments that exclude each other, or none of those that are needed."""
 
     code = "usage"
+
+
+class SharedBytesError(UsageError):
+    """Other records take bytes of what is to be purged: say of them too what is to be done.
+
+    ``shared`` has their sequence numbers (list of int, ascending) by the name of their recording.
+    """
+
+    code = "purge.shared"
+
+    def __init__(self, message: str, *, shared: dict[str, list[int]], hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.shared = shared
 
 
 class CanonicalizationError(ReplaypackError, ValueError):

@@ -27,6 +27,7 @@ from replaypack.errors import (
     PurgedError,
     ReadOnlyStorageError,
     RecordingExistsError,
+    SharedBytesError,
     StorageUnavailableError,
     StorageUnsupportedError,
     UsageError,
@@ -207,8 +208,11 @@ def test_bytes_that_others_take(archive: Archive) -> None:
     canary = "canary-in-a-turn-8517 "
     with archive.recorder("r", **options()) as recorder:
         conversation(recorder, 4, {1: canary})
-    with pytest.raises(UsageError, match=r"3 other records take bytes of what is to be purged: 0, 2, 3"):
+    with pytest.raises(
+        SharedBytesError, match=r"3 other records take bytes of what is to be purged: 0, 2, 3"
+    ) as caught:
         purge(archive, "r", [1], "asked to")
+    assert caught.value.shared == {"r": [0, 2, 3]}
     assert archive.open("r").tombstones == []
     done = purge(archive, "r", [1], "asked to", keep_shared=True)
     assert done.shared == {"r": [0, 2, 3]}

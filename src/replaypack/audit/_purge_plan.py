@@ -10,7 +10,7 @@ from typing import NamedTuple
 from replaypack._escape import counted, ranges
 from replaypack._read.packs import PackReader
 from replaypack._write.intervals import Intervals
-from replaypack.errors import ConflictError, ObjectMissingError, UsageError
+from replaypack.errors import ConflictError, ObjectMissingError, SharedBytesError, UsageError
 from replaypack.format.manifest_members import PackRef
 from replaypack.format.pack import FrameInfo, FrameKind, Toc
 
@@ -83,7 +83,7 @@ class Planner:
     def plan(self, inventory: Inventory, payload: Payload, deleted: Collection[str]) -> Plan:
         """What is to be done where the archive is as ``inventory``, and packs were ``deleted`` by plans before.
 
-        Raises `UsageError` where others take bytes of the records, `RecordingExistsError`, `ConflictError`,
+        Raises `SharedBytesError` where others take bytes of the records, `RecordingExistsError`, `ConflictError`,
         `FormatError`, `StorageError`.
         """
         target = self._target
@@ -166,7 +166,7 @@ class Planner:
         return _Packs(suspicious, own, rows, named, referenced)
 
     def _takers(self, inventory: Inventory, newest: dict[str, Held], payload: Payload, packs: _Packs) -> _Takers:
-        """Who needs bytes of the records; raises `UsageError` where that is not permitted.
+        """Who needs bytes of the records; raises `SharedBytesError` where that is not permitted.
 
         Only recordings that name a pack with such bytes can.
         """
@@ -334,15 +334,16 @@ def _collected(may_be: bool) -> Iterator[None]:
             raise
 
 
-def _shared_error(target: Target, shared: Records) -> UsageError:
+def _shared_error(target: Target, shared: Records) -> SharedBytesError:
     parts = []
     for other, numbers in sorted(shared.items()):
         shown = ", ".join(map(str, numbers[:12])) + (f" and {len(numbers) - 12} more" if len(numbers) > 12 else "")
         parts.append(f"{shown} of {other}" if other != target.name else shown)
     total = sum(map(len, shared.values()))
     verb = "takes" if total == 1 else "take"
-    return UsageError(
+    return SharedBytesError(
         f"{counted(total, 'other record')} {verb} bytes of what is to be purged: {'; '.join(parts)}",
+        shared={name: list(numbers) for name, numbers in sorted(shared.items())},
         hint=f"purge them too: {_with(target, shared)}; or let those bytes stay with keep_shared (--keep-shared)",
     )
 

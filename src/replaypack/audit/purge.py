@@ -86,10 +86,10 @@ def purge(
 
     Of each record a tombstone stays: number, Merkle leaf, time and reason. The content digest does not change, and
     proofs and signatures hold. Requests of an agent run repeat what came before them: bytes that other records take
-    stay only with ``keep_shared``; without it nothing is done, and the error lists those records. Records of other
-    recordings that have such bytes can be purged in the same run: ``also`` has their sequence numbers by name. Older
-    revisions, also of other recordings, that name a pack with bytes of the records are deleted. ``dry_run`` only says
-    what would be done (with ``also`` of each recording what would be if it came first).
+    stay only with ``keep_shared``; without it nothing is done, and a `SharedBytesError` lists those records. Records of
+    other recordings that have such bytes can be purged in the same run: ``also`` has their sequence numbers by name.
+    Older revisions, also of other recordings, that name a pack with bytes of the records are deleted. ``dry_run`` only
+    says what would be done (with ``also`` of each recording what would be if it came first).
 
     A bucket that keeps what is deleted (versions, locks, soft delete) is refused, and one that does not say unless
     ``unchecked_bucket``. Nobody may be recording with ``base`` of the recording on another machine.
