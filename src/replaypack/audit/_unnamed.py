@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from replaypack._read.packs import PackReader
@@ -28,23 +28,29 @@ class Unnamed:
     """The packs of an archive that no manifest names which can be read; needs a listing.
 
     Of each pack some bytes are kept, and of each manifest its number of records; of those with tombstones these too.
+    ``named`` says of the digest of a pack whether it is known already that a manifest names it: where that is so of
+    all, no manifest is read.
 
     Raises `StorageError`.
     """
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, named: Callable[[str], bool] = lambda digest: False) -> None:
         self._storage = storage
         # Packs first: what a manifest names that is read later was uploaded before it.
         self._sizes = {
             bytes.fromhex(digest): info.size
             for info in storage.list("packs/")
-            if (digest := pack_of_key(info.key)) is not None and pack_key_of(digest) == info.key
+            if (digest := pack_of_key(info.key)) is not None and pack_key_of(digest) == info.key and not named(digest)
         }
         #: By the id of a recording what its manifests show: numbers of records, and which of them are purged.
         self._shown: dict[str, set[tuple[int, frozenset[int]]]] = {}
         #: A name of each recording that has tombstones, by its id.
         self._names: dict[str, str] = {}
-        keys = [info.key for info in storage.list("recordings/") if manifest_parts(info.key) is not None]
+        if self._sizes:
+            self._read_manifests()
+
+    def _read_manifests(self) -> None:
+        keys = [info.key for info in self._storage.list("recordings/") if manifest_parts(info.key) is not None]
         for item in each(self._read, keys):
             if item is None:
                 continue

@@ -152,7 +152,7 @@ def verify_archive(
                     yield fault("manifest.missing", name, str(error))._replace(recording=name)
         if listed and depth:
             with suppress(AccessDeniedError, StorageUnsupportedError):  # no listing
-                unnamed = Unnamed(archive.storage)
+                unnamed = Unnamed(archive.storage, packs.named)
                 yield from unnamed.faults()
                 if on_unnamed is not None:
                     on_unnamed(unnamed)
