@@ -74,6 +74,8 @@ class Scenario:
     prepared: ClassVar[dict[str, range]] = {}
     #: Whether one kind of fault is enough for every day.
     heavy: ClassVar[bool] = False
+    #: Whether every day it is enough to see what it leaves where it dies.
+    rare: ClassVar[bool] = False
     #: Faults that `verify` may find after an interruption, besides those of ``latest.json``.
     between: ClassVar[set[str]] = set()
 
@@ -315,6 +317,7 @@ class PurgeCompacted(Purge):
     """The recordings share packs that name neither."""
 
     name = "purge compacted"
+    rare = True
 
     def prepare(self, archive: Archive, directory: Path) -> None:
         super().prepare(archive, directory)
