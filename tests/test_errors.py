@@ -64,6 +64,7 @@ def example(name: str) -> ReplaypackError:
         "ValueEncodingError": {"path": "/a"},
         "PurgedError": {"recording": "u#r", "seq": 1, "reason": "asked", "time": "2025-06-15T00:00:00Z"},
         "WithheldError": {"recording": "u#r", "seq": 1, "role": "request"},
+        "SharedBytesError": {"shared": {"a": [1]}},
         "PublishError": {"published": 1, "unpublished": 2, "journal": None},
     }.get(name, {})
     return classes()[name]("what happened", hint="what to do", **extra)  # type: ignore[arg-type]

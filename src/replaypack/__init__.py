@@ -4,30 +4,30 @@ from __future__ import annotations
 
 __version__ = "0.1.0"
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .archive import Archive, aopen, open
-from .canonical import canonical_json, key_digest
-from .errors import (
-    ProjectionError,
-    ReplayedError,
-    ReplayHydrationError,
-    ReplayMismatch,
-    ReplayMissError,
-    ReplaypackError,
-    ReplayPersistenceError,
-)
-from .policies.matching import MatchPolicy
-from .recorder import Recorder
-from .recording import Record, Recording
-from .replay.current import acall, call, current_session, tool
-from .replay.keyed import ProjectionReport, ReplayEntry, ReplayKey, ReplayStore, ScenarioReplayBuilder
-from .replay.modes import BoundaryKind, ReplayFallback, ReplayMode
-from .replay.session import ReplaySession
-from .values import ABSENT
-
 if TYPE_CHECKING:
+    from .archive import Archive, aopen, open
     from .audit.diff import assert_same, diff
+    from .canonical import canonical_json, key_digest
+    from .errors import (
+        ProjectionError,
+        ReplayedError,
+        ReplayHydrationError,
+        ReplayMismatch,
+        ReplayMissError,
+        ReplaypackError,
+        ReplayPersistenceError,
+    )
+    from .policies.matching import MatchPolicy
+    from .recorder import Recorder
+    from .recording import Record, Recording
+    from .replay.current import acall, call, current_session, tool
+    from .replay.keyed import ProjectionReport, ReplayEntry, ReplayKey, ReplayStore, ScenarioReplayBuilder
+    from .replay.modes import BoundaryKind, ReplayFallback, ReplayMode
+    from .replay.session import ReplaySession
+    from .values import ABSENT
 
 __all__ = [
     "ABSENT",
@@ -66,11 +66,47 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    # What a program that records or replays does not need is imported when it is asked for.
-    if name in ("assert_same", "diff"):
-        from .audit import assert_same, diff
+#: Where the names are defined.
+_NAMES = {
+    "archive": ("Archive", "aopen", "open"),
+    "audit.diff": ("assert_same", "diff"),
+    "canonical": ("canonical_json", "key_digest"),
+    "errors": (
+        "ProjectionError",
+        "ReplayHydrationError",
+        "ReplayMismatch",
+        "ReplayMissError",
+        "ReplayPersistenceError",
+        "ReplayedError",
+        "ReplaypackError",
+    ),
+    "policies.matching": ("MatchPolicy",),
+    "recorder": ("Recorder",),
+    "recording": ("Record", "Recording"),
+    "replay.current": ("acall", "call", "current_session", "tool"),
+    "replay.keyed": ("ProjectionReport", "ReplayEntry", "ReplayKey", "ReplayStore", "ScenarioReplayBuilder"),
+    "replay.modes": ("BoundaryKind", "ReplayFallback", "ReplayMode"),
+    "replay.session": ("ReplaySession",),
+    "values": ("ABSENT",),
+}
+_HOMES = {name: module for module, names in _NAMES.items() for name in names}
+#: Modules that are there without an import of their own.
+_MODULES = frozenset(
+    "archive canonical errors format policies record recorder recording replay storage tagged values".split()
+)
 
-        globals().update(assert_same=assert_same, diff=diff)
-        return globals()[name]
+
+def __getattr__(name: str) -> Any:
+    # Imported when it is asked for: the command line is to answer an interrupt from its first moment on, and whoever
+    # replays need not load what records.
+    if name in _HOMES:
+        value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+        globals()[name] = value
+        return value
+    if name in _MODULES:
+        return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

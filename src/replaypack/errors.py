@@ -41,6 +41,7 @@ __all__ = [
     "ReplayValueError",
     "ReplaypackError",
     "SessionClosedError",
+    "SharedBytesError",
     "StorageError",
     "StorageFullError",
     "StorageTimeoutError",
@@ -95,6 +96,19 @@ class UsageError(ReplaypackError, TypeError):
     code = "usage"
 
 
+class SharedBytesError(UsageError):
+    """Other records take bytes of what is to be purged: say of them too what is to be done.
+
+    ``shared`` has their sequence numbers (list of int, ascending) by the name of their recording.
+    """
+
+    code = "purge.shared"
+
+    def __init__(self, message: str, *, shared: dict[str, list[int]], hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.shared = shared
+
+
 class CanonicalizationError(ReplaypackError, ValueError):
     """A value has no canonical JSON form. ``path`` (str) is the JSON pointer of the offending part."""
 
@@ -136,13 +150,28 @@ class FormatError(ReplaypackError, ValueError):
         self.code = f"format.{reason}"
 
 
+#: What operations of a storage are called in messages; others by their own names.
+_DOING = {
+    "get": "reading",
+    "get_range": "reading a part of",
+    "get_suffix": "reading the end of",
+    "put_new": "writing",
+    "put": "writing",
+    "delete": "deleting",
+    "list": "listing",
+    "open": "opening",
+    "keeps_deleted": "asking about deleted objects of",
+}
+
+
 class StorageError(ReplaypackError, OSError):
     """A storage operation failed. ``operation`` (str) and ``url`` (str, without credentials) say which."""
 
     code = "storage.failed"
 
     def __init__(self, message: str, *, operation: str = "", url: str = "", hint: str | None = None) -> None:
-        prefix = f"{operation} {url}: " if operation or url else ""
+        prefix = f"{_DOING.get(operation, operation)} {url}".strip()
+        prefix = f"{prefix}: " if prefix else ""
         super().__init__(f"{prefix}{message}", hint=hint)
         self.operation = operation
         self.url = url
@@ -181,7 +210,9 @@ class StorageUnavailableError(StorageError, ConnectionError):
     """The store could not be reached, or kept failing until the retries ran out of time."""
 
     code = "storage.unavailable"
-    default_hint = "tried again until the time was up (storage option retry_seconds): check network and endpoint_url"
+    default_hint = (
+        "tried again until the time was up (storage option retry_seconds): check the URL, network and endpoint_url"
+    )
 
 
 class StorageTimeoutError(StorageUnavailableError, TimeoutError):

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import secrets
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from replaypack import Archive, Recorder
-from replaypack.errors import JournalError, PublishError, RecorderClosedError, ReplaypackError
+from replaypack.audit import gc
+from replaypack.errors import JournalError, PublishError, RecorderClosedError, ReplaypackError, StorageFullError
+from replaypack.format.marks import MARKS, encode_marks
+from replaypack.format.names import pack_key_of
 from replaypack.recover import recover
 from tests.archive.support import calls, expected_response, same
 
@@ -85,3 +92,25 @@ def test_a_full_disk_loses_nothing(disk: Disk, flush_every: int) -> None:
     for record, call in zip(recording.records(), calls(5000), strict=False):
         assert same(record.response, expected_response(call))
     assert not list((disk.path / "archive" / "journal").glob("*"))
+
+
+def test_gc_frees_a_full_disk(disk: Disk) -> None:
+    archive = Archive(disk.path / "archive")
+    for name in ("kept", "gone"):
+        with archive.recorder(name) as recorder:
+            recorder.append(kind="tool", identity=name, response=secrets.token_bytes(40_000))
+    gone = [disk.path / "archive" / pack_key_of(ref.digest) for ref in archive.open("gone").index.packs]
+    archive.delete("gone")
+    long_ago = time.time() - 8 * 86_400
+    for pack in gone:
+        os.utime(pack, (long_ago - 60, long_ago - 60))
+    marks = {f"packs/{pack.parent.name}/{pack.name}": long_ago for pack in gone}
+    archive.storage.put(MARKS, encode_marks(1, marks, ()))
+    with contextlib.suppress(OSError), (disk.path / "filler").open("wb", buffering=0) as file:
+        while file.write(bytes(4096)):
+            pass
+    with pytest.raises(StorageFullError):
+        archive.storage.put("note", b"x" * 4096)
+    assert gc(archive, apply=True).removed["packs"].objects == len(gone)
+    assert not any(pack.exists() for pack in gone)
+    assert list(archive.verify()) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 import warnings
 from collections.abc import Iterator
 from datetime import timedelta
@@ -14,7 +15,7 @@ import pytest
 from replaypack import Archive
 from replaypack._write.journal import journal_directory
 from replaypack.audit import Collected, compact, gc, rekey, verify_archive
-from replaypack.errors import ConflictError, ObjectMissingError, RecordingNotFoundError, UsageError
+from replaypack.errors import ConflictError, ObjectMissingError, RecordingNotFoundError, StorageFullError, UsageError
 from replaypack.format.marks import MARKS, Marks, encode_marks, parse_marks
 from replaypack.format.names import latest_key, open_key, revision_key
 from replaypack.recover import recover
@@ -58,6 +59,119 @@ def stored(store: ClockStorage) -> set[str]:
 
 def apply(archive: Archive, **options: object) -> Collected:
     return gc(archive, apply=True, **options)  # type: ignore[arg-type]
+
+
+class Full(ClockStorage):
+    """A store that has room for so many bytes, all objects together."""
+
+    room = 1 << 40
+
+    def put(self, key: str, data: bytes, *, cache_control: str | None = None) -> None:
+        used = sum(len(there) for name, (there, _) in self._space.objects.items())
+        if used + len(data) > self.room:  # what is replaced is there until it is
+            raise StorageFullError("no space left", operation="put", url=f"{self.url}/{key}")
+        super().put(key, data, cache_control=cache_control)
+
+    def fill(self) -> None:
+        self.room = sum(len(data) for data, _ in self._space.objects.values())
+
+
+class TestFullStore:
+    """Nothing can be written: what was marked for long enough goes all the same, and nothing else."""
+
+    @pytest.fixture
+    def store(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Full:
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+        store = Full()
+        store.now = time.time() - 100 * DAY  # that clocks of stores are not ahead of this one's is checked
+        return store
+
+    def prepared(self, archive: Archive, store: Full) -> set[str]:
+        """Packs of `gone` and of the first `back` are marked, those of `late` are garbage that no run saw."""
+        for name in ("kept", "gone", "late", "back"):
+            record(archive, name)
+        gone = packs(archive, "gone") | packs(archive, "back")
+        for name in ("gone", "back"):
+            archive.delete(name)
+        store.now += 10
+        apply(archive)
+        archive.delete("late")
+        record(archive, "back")
+        return gone
+
+    def test_what_is_ripe_goes_first(self, archive: Archive, store: Full) -> None:
+        gone = self.prepared(archive, store)
+        before = stored(store)
+        store.now += WEEK
+        record(archive, "new")  # says how late it is
+        store.fill()
+        done = apply(archive)
+        assert stored(store) == before - gone | packs(archive, "new")
+        assert (done.removed["packs"].objects, done.waiting.objects) == (2, 1)
+        assert parse_marks(store.get(MARKS)).sound
+        sound(archive)
+
+    def test_where_nothing_is_known_to_be_ripe_nothing_goes(self, archive: Archive, store: Full) -> None:
+        self.prepared(archive, store)
+        store.now += WEEK  # and nothing in the store says so
+        store.fill()
+        before = dict(store._space.objects)
+        with pytest.raises(StorageFullError, match="--grace 0"):
+            apply(archive)
+        assert store._space.objects == before
+        assert apply(archive, grace=timedelta()).removed["packs"].objects > 0
+        sound(archive)
+
+    def test_a_time_to_come_ripens_nothing(self, archive: Archive, store: Full) -> None:
+        self.prepared(archive, store)
+        store.now += 200 * DAY
+        record(archive, "new")
+        before = stored(store)
+        store.now -= 200 * DAY
+        store.fill()
+        store._space.objects = {
+            key: (data, moment if moment < time.time() else time.time() + 200 * DAY)
+            for key, (data, moment) in store._space.objects.items()
+        }
+        marks = Marks(since={key: time.time() - 1 for key in store.under("packs/")})
+        store._space.objects[MARKS] = (encode_marks(1, marks.since, ()), time.time())
+        store.fill()
+        with pytest.raises(StorageFullError):
+            apply(archive)
+        assert stored(store) == before
+
+    def test_a_manifest_that_cannot_be_read_keeps_all(self, archive: Archive, store: Full) -> None:
+        self.prepared(archive, store)
+        store.now += WEEK
+        store.put("recordings/kept/00000009.json", b"{}")
+        store.fill()
+        before = dict(store._space.objects)
+        with pytest.raises(StorageFullError):
+            apply(archive)
+        assert store._space.objects == before
+
+    def test_another_collector_is_noticed(self, archive: Archive, store: Full) -> None:
+        self.prepared(archive, store)
+        store.now += WEEK
+        record(archive, "new")
+        store.fill()
+        before = stored(store)
+        marks = parse_marks(store.get(MARKS))
+
+        class Meanwhile(Full):
+            calls = 0
+
+            def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+                if prefix == "" and not self.calls:
+                    self.calls += 1
+                    data = encode_marks(marks.run + 1, {}, ())
+                    self._space.objects[MARKS] = (data, self.now)
+                return super().list(prefix)
+
+        store.__class__ = Meanwhile
+        with pytest.raises(ConflictError, match="another gc"):
+            apply(archive)
+        assert stored(store) == before
 
 
 class TestGrace:

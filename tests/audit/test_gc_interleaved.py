@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
 
 from replaypack import Archive
 from replaypack.audit import compact, copy, gc, load_private_key, new_key, purge, rekey, sign, verify_archive
-from replaypack.errors import PublishError, ReplaypackError, StorageUnavailableError
+from replaypack.errors import ConflictError, PublishError, ReplaypackError, StorageFullError, StorageUnavailableError
+from replaypack.format.marks import MARKS
 from replaypack.recover import recover
 from replaypack.storage import Storage
 from tests.support.between import Between
@@ -331,6 +334,44 @@ def test_any_work_between_two_operations_of_gc(name: str, tmp_path: Path) -> Non
         if not between.reached:
             break
         ledger.read(store)
+        store.now += 8 * DAY
+        collects(store)()
+        ledger.check(store)
+
+
+class Full(ClockStorage):
+    """Has no room for ``gc.json`` until a pack is deleted."""
+
+    full = True
+
+    def put(self, key: str, data: bytes, *, cache_control: str | None = None) -> None:
+        if key == MARKS and self.full:
+            raise StorageFullError("no space left", operation="put", url=self.url)
+        super().put(key, data, cache_control=cache_control)
+
+    def delete(self, key: str) -> None:
+        super().delete(key)
+        self.full = self.full and not key.startswith("packs/")
+
+
+@pytest.mark.parametrize("name", WORKS)
+def test_any_work_while_gc_makes_room(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[gc.__module__], "time", SimpleNamespace(time=lambda: 3e9))
+    work = WORKS[name]
+    prepared = Prepared(work, tmp_path)
+    for number in steps():
+        store, ledger = prepared.copy()
+        store.put("note", b"")  # by its time the garbage is ripe
+        store.__class__ = Full
+        store.full = True  # type: ignore[attr-defined]
+        between = Between(store, number, lambda: work.run(archive_of(store), ledger))  # noqa: B023
+        with contextlib.suppress(ConflictError):  # the work may be another gc, or take what is garbage itself
+            gc(archive_of(between), apply=True, grace=WEEK, keep_last=1)
+        if not between.reached:
+            assert not store.full  # type: ignore[attr-defined]
+            break
+        ledger.read(store)
+        store.full = False  # type: ignore[attr-defined]
         store.now += 8 * DAY
         collects(store)()
         ledger.check(store)

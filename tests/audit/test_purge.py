@@ -27,6 +27,7 @@ from replaypack.errors import (
     PurgedError,
     ReadOnlyStorageError,
     RecordingExistsError,
+    SharedBytesError,
     StorageUnavailableError,
     StorageUnsupportedError,
     UsageError,
@@ -35,7 +36,7 @@ from replaypack.format.digests import digest
 from replaypack.format.frame import decompress
 from replaypack.format.manifest import encode_manifest
 from replaypack.format.names import pack_key_of
-from replaypack.format.pack import parse_pack
+from replaypack.format.pack import FrameKind, parse_pack
 from replaypack.storage import MemoryStorage, Storage
 from tests.support.between import Between
 
@@ -207,8 +208,11 @@ def test_bytes_that_others_take(archive: Archive) -> None:
     canary = "canary-in-a-turn-8517 "
     with archive.recorder("r", **options()) as recorder:
         conversation(recorder, 4, {1: canary})
-    with pytest.raises(UsageError, match=r"3 other records take bytes of what is to be purged: 0, 2, 3"):
+    with pytest.raises(
+        SharedBytesError, match=r"3 other records take bytes of what is to be purged: 0, 2, 3"
+    ) as caught:
         purge(archive, "r", [1], "asked to")
+    assert caught.value.shared == {"r": [0, 2, 3]}
     assert archive.open("r").tombstones == []
     done = purge(archive, "r", [1], "asked to", keep_shared=True)
     assert done.shared == {"r": [0, 2, 3]}
@@ -925,6 +929,46 @@ class Dying(MemoryStorage):
         self._step(lambda: super(Dying, self).delete(key))
 
 
+def test_what_is_left_is_told_until_it_is_gone(archive: Archive) -> None:
+    """Also when no manifest is left that has the records. Garbage that has none of them is no fault."""
+    fill(archive)
+    with archive.recorder("r", if_exists="append", **options()) as recorder:
+        tools(recorder, 1)
+    old = {info.key: archive.storage.get(info.key) for info in archive.storage.list("packs/")}
+    revisions = {info.key: archive.storage.get(info.key) for info in archive.storage.list("recordings/r/0000000")}
+    purge(archive, "r", [3, 4, 5], "asked to")
+    sound(archive)
+    there = objects_of(archive.storage)
+
+    def told(level: Any = "structure", names: Any = None) -> list[tuple[str, str, str]]:
+        found = verify_archive(archive, names, level=level)
+        return [(fault.code, fault.where, fault.recording) for fault in found]
+
+    back = [key for key in old if key not in there]
+    rows = []
+    for key in back:
+        archive.storage.put_new(key, old[key])
+        toc = parse_pack(old[key])
+        if any(
+            info.kind == FrameKind.RECORD and info.first <= 5 and info.first + info.count > 3 for info in toc.frames
+        ):
+            rows.append(key)
+    assert rows
+    assert told() == [("purge.unfinished", key, "r") for key in sorted(rows)]
+    assert told("manifest") == []
+    compact(archive)
+    gc(archive, keep_last=1, apply=True)  # marks what the compaction replaced
+    purge(archive, "r", [3, 4, 5], "asked to")
+    sound(archive)
+    with archive.recorder("r", if_exists="append", **options()) as recorder:
+        tools(recorder, 1)
+    compact(archive)
+    gc(archive, keep_last=1, apply=True)
+    sound(archive)
+    archive.storage.put_new("recordings/r/00000003.json", revisions["recordings/r/00000003.json"])
+    assert told("manifest", ["r"]) == [("purge.unfinished", "recordings/r/00000003.json", "r")]
+
+
 @pytest.mark.parametrize(("after", "failure"), [(False, Stop), (True, StorageUnavailableError)])
 @pytest.mark.once
 def test_interrupted_anywhere(archive: Archive, after: bool, failure: type[BaseException]) -> None:
@@ -941,6 +985,7 @@ def test_interrupted_anywhere(archive: Archive, after: bool, failure: type[BaseE
     rows = {name: [r.row_bytes for r in archive.open(name).records()] for name in ("r", "next")}
     gone = [0, 2, 3, 4, 5, 6]
     tried = 0
+    unfinished: list[int] = []
     while True:
         tried += 1
         storage = Dying(objects, tried, failure, after=after)
@@ -959,9 +1004,15 @@ def test_interrupted_anywhere(archive: Archive, after: bool, failure: type[BaseE
             for record in here.open(name, fresh=True).records():
                 assert record.request is not None
                 record.response  # noqa: B018
+        told = {fault.code for fault in verify_archive(here, level="structure")} - {"latest.stale"}
+        assert told <= {"purge.unfinished"}
+        if here.open("r", fresh=True).manifest.purged and found(storage, *CANARIES, canary):
+            unfinished.append(tried)
+            assert told, f"operation {tried}"
         purge(here, "r", gone, "asked to", keep_shared=True)
         assert found(storage, *CANARIES, canary) == set(), f"operation {tried}"
         sound(here)
     assert tried > 10
+    assert len(unfinished) > 5
     assert found(storage, *CANARIES, canary) == set()
     print(f"{tried - 1} operations, interrupted one after another")

@@ -13,8 +13,8 @@ import pytest
 
 import replaypack
 from replaypack import Archive
-from replaypack.audit import LEVELS, Fault, Progress, _literals, verify_archive, verify_recording
-from replaypack.errors import ObjectMissingError, StorageUnavailableError, UsageError
+from replaypack.audit import LEVELS, Fault, Level, Progress, _literals, verify_archive, verify_recording
+from replaypack.errors import AccessDeniedError, ObjectMissingError, StorageUnavailableError, UsageError
 from replaypack.format.recipe import Range
 from replaypack.storage import KeyRange, LocalStorage
 
@@ -84,6 +84,40 @@ def test_an_opened_recording_is_verified_with_progress(sound_archive: Path) -> N
     assert list(verify_recording(recording, progress=seen.append)) == []
     assert {report.stage for report in seen} == {"packs", "tables", "records"}
     assert (seen[-1].done, seen[-1].total) == (300, 300)
+
+
+# Packs that no recording names
+
+
+def test_packs_of_writers_and_collectors_are_counted_where_they_can_be_listed(tmp_path: Path) -> None:
+    archive = Archive(tmp_path / "a")
+    with archive.recorder("kept") as recorder:
+        fill(recorder, 0, 40)
+
+    def unnamed(archive: Archive, names: Any = None, level: Level = "structure") -> list[tuple[int, int]]:
+        told: list[tuple[int, int]] = []
+        found = verify_archive(archive, names, level=level, on_unnamed=lambda it: told.append((it.packs, it.bytes)))
+        assert list(found) == []
+        return told
+
+    assert unnamed(archive) == [(0, 0)]
+    with archive.recorder("gone") as recorder:
+        fill(recorder, 0, 40)
+    packs = archive.open("gone").index.packs
+    assert unnamed(archive) == [(0, 0)]
+    archive.delete("gone")
+    assert unnamed(archive) == [(len(packs), sum(pack.size for pack in packs))]
+    assert unnamed(archive, ["kept"]) == unnamed(archive, None, "manifest") == []
+    denied = LocalStorage(tmp_path / "a")
+    real = denied.list
+
+    def refusing(prefix: str = "") -> Any:
+        if prefix == "packs/":
+            raise AccessDeniedError("not permitted", operation="list", url=denied.url)
+        return real(prefix)
+
+    denied.list = refusing  # type: ignore[method-assign]
+    assert unnamed(Archive("", storage=denied)) == []
 
 
 # Packs

@@ -179,20 +179,30 @@ def test_an_interrupt_is_clean(tmp_path: Path) -> None:
     recorder.close()
 
 
-@pytest.mark.parametrize("module", ["typer", "replaypack.cli._app"])
-def test_an_interrupt_while_modules_load_is_clean(module: str) -> None:
-    code = f"""
-import sys, signal
+LOADING = ["replaypack.errors", "replaypack.archive", "msgspec", "typer", "rich", "replaypack.cli.verify", "difflib"]
+SCRIPT = ["-c", "import sys; from replaypack.cli import main; sys.exit(main())"]
+
+
+@pytest.mark.parametrize(
+    ("how", "module"),
+    [*((["-m", "replaypack"], module) for module in ("replaypack.cli", *LOADING)), *((SCRIPT, m) for m in LOADING)],
+)
+def test_an_interrupt_while_modules_load_is_clean(tmp_path: Path, how: list[str], module: str) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        f"""
+import signal, sys
 class Finder:
     def find_spec(self, name, path, target=None):
         if name == {module!r}:
+            sys.meta_path.remove(self)
             signal.raise_signal(signal.SIGINT)
 sys.meta_path.insert(0, Finder())
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from replaypack.cli import main
-sys.exit(main(["--help"]))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment())
+    )
+    env = environment()
+    env["PYTHONPATH"] = os.pathsep.join([str(tmp_path), env["PYTHONPATH"]])
+    done = subprocess.run([sys.executable, *how, "ls", str(tmp_path)], capture_output=True, text=True, env=env)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
 
 

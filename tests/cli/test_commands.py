@@ -282,6 +282,27 @@ def test_verify_of_something_sound(archive: str) -> None:
     assert (document["recordings"], document["level"]) == (3, "structure")
 
 
+def test_verify_tells_of_packs_that_no_recording_names(archive: str, tmp_path: Path) -> None:
+    target = tmp_path / "a"
+    shutil.copytree(archive, target)
+    shutil.rmtree(target / "recordings")
+    packs = list(target.glob("packs/*/*.rpk"))
+    size = sum(pack.stat().st_size for pack in packs)
+    note = (
+        f"note: {len(packs)} packs ({size} bytes) that no recording names: a writer's, or for `gc`; `recover --into` "
+        "finds recordings in them\n"
+    )
+    for level in ("structure", "full"):
+        result = run("verify", str(target), "--level", level)
+        assert (result.code, result.out, result.err) == (0, f"{note}sound: 0 recordings (level {level})\n", "")
+    assert run("verify", str(target), "--json").json["unnamed"] == {"packs": len(packs), "bytes": size}
+    assert run("verify", str(target), "--level", "manifest", "--json").json["unnamed"] is None
+    one = run("verify", f"{archive}#team/mixed", "--json").json
+    assert one["unnamed"] is None
+    assert run("recover", str(target), "--into", str(tmp_path / "b")).code in (0, 1)
+    assert list(replaypack.Archive(tmp_path / "b").recordings()) == list(replaypack.Archive(archive).recordings())
+
+
 def test_verify_lists_every_fault_and_exits_with_1(archive: str, tmp_path: Path) -> None:
     target = str(tmp_path / "a")
     shutil.copytree(archive, target)

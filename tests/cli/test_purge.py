@@ -85,6 +85,9 @@ def test_records_of_several_recordings(url: str) -> None:
     assert refused.code == 2
     assert "1 other record takes bytes of what is to be purged: 0 of b" in refused.err
     assert "--records 0 --also b=0" in refused.err
+    refused = run("purge", f"{url}#a", "--records", "0", "--reason", "asked", "--yes", "--json")
+    assert refused.code == 2
+    assert (refused.json["error"]["code"], refused.json["error"]["shared"]) == ("purge.shared", {"b": [0]})
     for wrong in ("b", "b=x", "=1"):
         assert run("purge", f"{url}#a", "--records", "0", "--also", wrong, "--reason", "asked", "--yes").code == 2
     result = run("purge", f"{url}#a", "--records", "0", "--also", "b=0", "--reason", "asked", "--yes")

@@ -13,7 +13,7 @@ import pytest
 
 import replaypack
 from replaypack.storage import MemoryStorage
-from tests.support.servers import Server
+from tests.support.servers import Server, free_port
 
 from .conftest import environment, run
 
@@ -61,6 +61,30 @@ def test_a_web_server_is_read_and_verified_without_a_listing(archive: str, stati
     assert listing.code == 2
     assert "no listing" in listing.err
     assert run("show", f"{url}#team/nothing").code == 1
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        (f"ftp://127.0.0.1:{free_port()}/a", "Connection refused"),
+        ("ftp://nohost.invalid/a", "its host is not found"),
+        (f"http://127.0.0.1:{free_port()}/a", "Cannot connect to host"),
+        ("sftp://nohost.invalid/a", "paramiko"),
+        ("nosuch://x/a", "no filesystem is known for nosuch://"),
+        ("ftp://[x", "it is no URL"),
+        ("s3://", "names no host or bucket"),
+    ],
+)
+@pytest.mark.parametrize("command", ["ls", "verify"])
+def test_a_store_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch, command: str, url: str, said: str) -> None:
+    monkeypatch.setitem(sys.modules, "paramiko", None)
+    result = run(command, url, "--json", "-o", "replaypack.retry_seconds=0")
+    assert result.code == 2
+    assert result.err.startswith("error: ")
+    assert said in result.err
+    error = result.json["error"]
+    assert error["code"] in ("storage.unavailable", "storage.unsupported")
+    assert error["url"].startswith(url.partition("[")[0].rstrip("/"))
 
 
 @pytest.fixture

@@ -122,6 +122,6 @@ def test_a_zip_file_that_is_missing_is_said_to_be(static_server: Server, tmp_pat
         for command in (["ls", url], ["show", f"{url}#a"], ["unzip", url, str(tmp_path / "x")]):
             done = run(*command)
             assert done.code == 1
-            assert f"open {url}: there is no such zip file" in done.err
+            assert f"opening {url}: there is no such zip file" in done.err
             assert "get_suffix" not in done.err
     assert not (tmp_path / "x").exists()

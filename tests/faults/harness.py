@@ -90,7 +90,9 @@ class Point:
         """Nothing acknowledged is lost, what is there is sound, and a rerun completes it."""
         wanted = self.acknowledged()
         with Archive("", storage=self.store(Plan())) as archive:
-            assert faults(archive) <= _BEHIND | self.scenario.between, faults(archive)
+            found = faults(archive)
+            assert found <= _BEHIND | self.scenario.between, found
+            self.scenario.interrupted(archive, found)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 problems = [item.error for item in recover(archive) if item.error is not None]

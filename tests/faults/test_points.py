@@ -18,14 +18,14 @@ KINDS_OF: dict[str, tuple[Kind, ...]] = {"local": KINDS, "objects": ("die",), "m
 #: The rest takes minutes.
 ALWAYS = {("local", "fail"), ("memory", "lost")}
 #: A process for each operation; what leaves nothing but what is in the store is tried where that changes.
-DIE = {("record", "die"), ("compact", "end"), ("purge", "end")}
+DIE = {("record", "die"), ("compact", "end"), ("purge", "end"), ("purge compacted", "end")}
 
 
 def is_daily(scenario: Scenario, storage: str, kind: Kind) -> bool:
     """Whether a case is not heavy."""
     if storage == "local" and kind in ("die", "end"):
         return (scenario.name, kind) in DIE
-    return (storage, kind) in ALWAYS and not (scenario.heavy and kind != "fail")
+    return (storage, kind) in ALWAYS and not scenario.rare and not (scenario.heavy and kind != "fail")
 
 
 CASES = [

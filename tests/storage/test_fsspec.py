@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import itertools
 import os
+import socket
+import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +18,13 @@ import pytest
 from fsspec.asyn import AsyncFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
+import replaypack
+from replaypack import Archive
 from replaypack.errors import (
+    AccessDeniedError,
     ObjectExistsError,
     ObjectTooShortError,
+    StorageError,
     StorageUnavailableError,
     StorageUnsupportedError,
     WeakGuaranteeWarning,
@@ -25,6 +33,7 @@ from replaypack.storage import Storage, open_storage
 from replaypack.storage._azure import AzureStorage
 from replaypack.storage._options import StorageOptions
 from tests.storage.contract import BIG, StorageContract
+from tests.support.servers import free_port
 
 _numbers = itertools.count()
 
@@ -101,14 +110,99 @@ def test_a_filesystem_that_is_known_to_overwrite_is_refused() -> None:
     [("s3://b/a", "s3fs", "s3"), ("gs://b/a", "gcsfs.core", "gcs"), ("az://b/a", "adlfs", "azure")],
 )
 def test_a_missing_package_is_one_sentence(monkeypatch: pytest.MonkeyPatch, url: str, module: str, extra: str) -> None:
-    import sys
-
     monkeypatch.setitem(sys.modules, module, None)
     fsspec.registry  # noqa: B018 - resolved before the import fails
     with pytest.raises(StorageUnsupportedError) as caught:
         open_storage(url).get("k")
     assert f"pip install 'replaypack[{extra}]'" in str(caught.value)
     assert caught.value.__cause__ is None
+
+
+# -- what cannot be reached --------------------------------------------------------------------------------
+
+
+@contextmanager
+def ftp_server(*replies: str) -> Iterator[int]:
+    """The port of a server that greets, answers each line with the next reply, and hangs up."""
+
+    def serve(listener: socket.socket) -> None:
+        with suppress(OSError):  # closed
+            while True:
+                connection, _ = listener.accept()
+                with connection, connection.makefile("rwb") as file, suppress(OSError):
+                    for number, reply in enumerate(("220 here", *replies)):
+                        if number and not file.readline():
+                            break
+                        file.write(f"{reply}\r\n".encode())
+                        file.flush()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=(listener,), daemon=True)
+        thread.start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+class Unopenable(LocalFileSystem):
+    protocol = "unopenabletest"
+
+    def __init__(self, **options: Any) -> None:
+        raise RuntimeError(f"not with {options}")
+
+
+fsspec.register_implementation("unopenabletest", Unopenable, clobber=True)
+PORT = free_port()
+
+
+@pytest.mark.parametrize(
+    ("url", "kind", "said"),
+    [
+        (f"ftp://127.0.0.1:{PORT}/a", StorageUnavailableError, "Connection refused"),
+        ("ftp://nohost.invalid/a", StorageUnavailableError, "its host is not found"),
+        (f"http://127.0.0.1:{PORT}/a", StorageUnavailableError, "Cannot connect to host"),
+        ("http://nohost.invalid/a", StorageUnavailableError, "Cannot connect to host"),
+        ("sftp://nohost.invalid/a", StorageUnsupportedError, "paramiko"),
+        ("unopenabletest://x", StorageUnavailableError, "it cannot be opened: RuntimeError: not with"),
+        ("github://x", StorageUnsupportedError, "'org' and 'repo'"),
+    ],
+)
+def test_every_failure_to_reach_it_is_one_of_ours(
+    monkeypatch: pytest.MonkeyPatch, url: str, kind: type[StorageError], said: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "paramiko", None)
+    options: dict[str, Any] = {"replaypack": {"retry_seconds": 0}} | (
+        {"password": "canary"} if url.startswith("unop") else {}
+    )
+    attempts: list[Callable[[], object]] = [
+        lambda: open_storage(url, options).get("a/b"),
+        lambda: open_storage(url, options).get_ranges([("a", 0, 1), ("b", 0, 1)]),
+        lambda: list(Archive(url, options).recordings()),
+        lambda: replaypack.open(f"{url}#name", options),
+        lambda: open_storage(f"zip::{url}", options).get("k"),
+    ]
+    for attempt in attempts:
+        with pytest.raises(kind) as caught:
+            attempt()
+        assert said in str(caught.value)
+        assert url.partition("://")[0] in str(caught.value)
+        assert "canary" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("replies", "kind"),
+    [
+        (["331 who", "530 Login incorrect."], AccessDeniedError),
+        (["421 too many users"], StorageUnavailableError),
+        ([], StorageUnavailableError),
+    ],
+)
+def test_an_ftp_server_that_lets_nobody_in(replies: list[str], kind: type[StorageError]) -> None:
+    with ftp_server(*replies) as port:
+        storage = open_storage(f"ftp://me:canary@127.0.0.1:{port}/a", {"replaypack": {"retry_seconds": 0}})
+        with pytest.raises(kind) as caught:
+            list(storage.list())
+    assert "canary" not in str(caught.value)
 
 
 # -- Azure -----------------------------------------------------------------------------------------------

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import ftplib
 import http.client
+import socket
+import ssl
 import subprocess
 import sys
 import threading
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +91,7 @@ def test_a_cache_in_between_is_refused() -> None:
 )
 def test_options_of_ours_are_checked(own: object, says: str) -> None:
     for url in ("s3://me:canary@b/p", "memory://b", "b"):
-        with pytest.raises(StorageUnsupportedError, match=rf"^open .*b\S*: .*{says}") as caught:
+        with pytest.raises(StorageUnsupportedError, match=rf"^opening .*b\S*: .*{says}") as caught:
             open_storage(url, {"replaypack": own})
         assert "canary" not in str(caught.value)
 
@@ -170,6 +175,7 @@ def test_no_key_leads_out_of_the_archive(text: str) -> None:
         ("s3://bucket/a", "s3://bucket/a"),
         ("https://user:pw@h/a?X-Amz-Signature=1#x", "https://h/a"),
         ("sftp://me:p%40ss@h:22/a", "sftp://h:22/a"),
+        ("sftp://me:p@s s@h:22/a@b", "sftp://h:22/a@b"),
         ("zip://in::https://u:p@h/a.zip?sig=1", "zip://in::https://h/a.zip"),
         ("simplecache::s3://k:s@b/a", "simplecache::s3://b/a"),
         ("/a/path?with#odd", "/a/path?with#odd"),
@@ -291,14 +297,77 @@ def test_what_an_answer_means(status: int, code: str, message: str, reading: boo
     assert (failure.kind, failure.retry) == (kind, retry)
 
 
+@pytest.mark.parametrize(
+    ("error", "kind", "retry"),
+    [
+        (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), Kind.UNAVAILABLE, True),
+        (ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"), Kind.UNAVAILABLE, True),
+        (OSError(errno.EHOSTUNREACH, "No route to host"), Kind.UNAVAILABLE, True),
+        (ssl.SSLCertVerificationError("self-signed"), Kind.UNAVAILABLE, False),
+        (ssl.SSLError("wrong version number"), Kind.UNAVAILABLE, True),
+        (TimeoutError("timed out"), Kind.TIMEOUT, True),
+        (ftplib.error_perm("530 Login incorrect."), Kind.DENIED, False),
+        (ftplib.error_perm("550 x: No such file or directory"), Kind.MISSING, False),
+        (ftplib.error_perm("550 x: Permission denied"), Kind.DENIED, False),
+        (ftplib.error_perm("550 something else"), Kind.FAILED, False),
+        (ftplib.error_perm("552 quota exceeded"), Kind.FULL, False),
+        (ftplib.error_perm("502 no such command"), Kind.UNSUPPORTED, False),
+        (ftplib.error_temp("421 too many users"), Kind.UNAVAILABLE, True),
+        (TypeError("F.__init__() missing 1 required positional argument: 'url'"), Kind.UNSUPPORTED, False),
+        (ValueError("Protocol not known: nosuch"), Kind.UNSUPPORTED, False),
+    ],
+)
+def test_what_exceptions_mean(error: Exception, kind: Kind, retry: bool) -> None:
+    failure = classify(error, reading=False)
+    assert (failure.kind, failure.retry) == (kind, retry)
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://[x", "http://h:99999/x", "sftp://me:canary@h:port/x", "s3://", "https:///x", "zip::ftp://[x/a.zip"]
+)
+def test_what_is_no_url_is_refused_at_once(url: str) -> None:
+    with pytest.raises(StorageUnsupportedError) as caught:
+        open_storage(url)
+    assert caught.value.hint is not None
+    assert "canary" not in str(caught.value)
+
+
+def test_an_access_point_is_a_url() -> None:
+    assert open_storage("s3://arn:aws:s3:eu-central-1:123456789012:accesspoint/x/a")
+
+
 def test_every_kind_becomes_its_error() -> None:
     for kind in Kind:
         failure = classify(StatusError(418), reading=True)
         error = build_error(type(failure)(kind, "m"), operation="get", url="s3://b/k", message="cleaned")
         assert isinstance(error, StorageError)
-        assert str(error).startswith("get s3://b/k: ")
+        assert str(error).startswith("reading s3://b/k: ")
         assert isinstance(error, ObjectMissingError) == (kind in (Kind.MISSING, Kind.MISSING_OR_DENIED))
         assert isinstance(error, AccessDeniedError) == (kind is Kind.DENIED)
+
+
+def test_messages_speak_of_what_is_done_and_not_of_methods(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"x")
+    seen = []
+    for storage in (MemoryStorage(), LocalStorage(tmp_path), open_storage("s3://b/a")):
+        storage.read_only = True
+        attempts: list[Callable[[], object]] = [
+            lambda storage=storage: storage.put_new("k", b""),
+            lambda storage=storage: storage.put("k", b""),
+            lambda storage=storage: storage.delete("k"),
+            lambda storage=storage: storage.get_range("../k", 0, 1),
+            lambda storage=storage: storage.get_suffix("../k", 1),
+            lambda storage=storage: storage.get("../k"),
+        ]
+        for attempt in attempts:
+            with pytest.raises(StorageError) as caught:
+                attempt()
+            seen.append(str(caught.value))
+    with pytest.raises(StorageError) as caught:
+        LocalStorage(tmp_path).get_range("file", 0, 9)
+    assert str(caught.value) == f"reading a part of {file}: the object ends at byte 1, before byte 9"
+    assert {" ".join(text.split()[:1]) for text in seen} == {"writing", "deleting", "reading"}
 
 
 def test_content_ranges() -> None:

@@ -6,6 +6,7 @@ from replaypack.format.proof import MAX_PROOF, Proof, check_payload, check_proof
 
 from ._faults import FAULTS, LEVELS, Fault, Level, Progress
 from ._state import Resumed
+from ._unnamed import Unnamed
 from .catalog import Cataloged, write_catalog
 from .compact import Compacted, Compaction, compact
 from .copy import Copied, CopiedRecording, copy
@@ -72,6 +73,7 @@ __all__ = [
     "load_public_key",
     "new_key",
     "prove",
+    "Unnamed",
     "Unreadable",
     "gc",
     "Purged",

@@ -18,6 +18,9 @@ _SALVAGE = "restore the pack from a copy of the archive; what other packs hold c
 _REWRITE = "the writer made this, not the disk: keep the archive and report a bug"
 
 _POINT = "`replaypack compact URL NAME` and `replaypack gc URL --apply` write it again; until then open with fresh=True"
+_PURGE = (
+    "run the same `replaypack purge` again (LOCATOR, --records and other options as before): it removes what is left"
+)
 
 #: Every code that a fault can have, with what to do about it. Codes are only ever added.
 FAULTS: dict[str, str] = {
@@ -52,6 +55,7 @@ FAULTS: dict[str, str] = {
     "counts.mismatch": _REWRITE,
     "summary.unreadable": "recordings can be compared without it, only slower; restore the pack from a copy",
     "summary.mismatch": "comparing this recording may miss differences: do not rely on diff; " + _REWRITE,
+    "purge.unfinished": _PURGE,
     "purged.present": "purge the record again: what it said can still be read",
     "merkle.mismatch": "the records are not those that the content digest stands for: " + _RESTORE,
     "key.mismatch": "the record answers another call than its key says: do not replay it",

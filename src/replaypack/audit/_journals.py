@@ -25,8 +25,9 @@ class Journals:
         self._name = name
         self._id = id
         self._directory = journal_directory(archive.storage)
-        #: Journals of the recording whose records are published.
+        #: Journals of the recording whose records are published, and those that were deleted.
         self.removable: list[Path] = []
+        self.removed: list[Path] = []
         #: Those of which nobody can say whose records they hold.
         self.unreadable: list[Path] = []
 
@@ -78,3 +79,5 @@ class Journals:
         remove_unnamed(self._directory)
         for path in self.removable:
             path.unlink(missing_ok=True)
+        self.removed += self.removable
+        self.removable = []

@@ -121,6 +121,10 @@ class PackChecker:
                 self.lost.add(ref.digest)
                 yield fault("pack.missing", pack_key_of(ref.digest), "the pack vanished while it was read")
 
+    def named(self, digest: str) -> bool:
+        """Whether it was asked to check the pack: some manifest names it."""
+        return digest in self._seen
+
     def seen(self, digests: Iterable[str], level: Level) -> None:
         """Take packs as checked at a level, and what is wrong with them as told."""
         for digest in digests:

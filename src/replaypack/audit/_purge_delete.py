@@ -18,7 +18,8 @@ def delete_replaced(target: Target, plan: Plan, planned: Inventory, rewritten: C
     """Delete what ``plan`` says, made when the archive was as ``planned``; whether it did.
 
     A manifest that has the records says what is to be deleted. One of them goes last, but for packs that say
-    themselves that they are of the recording. Nothing is deleted where a new manifest names some of it. ``rewritten``
+    themselves that they are of the recording; of these those last that have rows of the records, by which `verify`
+    tells that something is left. Nothing is deleted where a new manifest names some of it. ``rewritten``
     are the recordings that got a new revision.
 
     Raises `StorageError`; `FormatError` where a manifest came that cannot be read.
@@ -41,7 +42,8 @@ def delete_replaced(target: Target, plan: Plan, planned: Inventory, rewritten: C
     keys = [held.key for held in plan.manifests if held is not last]
     keys += [pack_key_of(pack) for pack in plan.packs if pack not in plan.own]
     keys += [last.key] if last is not None else []
-    keys += [pack_key_of(pack) for pack in plan.packs if pack in plan.own]
+    keys += [pack_key_of(pack) for pack in plan.packs if pack in plan.own and pack not in plan.rows]
+    keys += [pack_key_of(pack) for pack in plan.packs if pack in plan.own and pack in plan.rows]
     for number, key in enumerate(keys):
         target.tell("deleting", number, total)
         target.storage.delete(key)

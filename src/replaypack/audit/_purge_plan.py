@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
 from replaypack._escape import counted, ranges
 from replaypack._read.packs import PackReader
 from replaypack._write.intervals import Intervals
-from replaypack.errors import ConflictError, ObjectMissingError, UsageError
+from replaypack.errors import ConflictError, ObjectMissingError, SharedBytesError, UsageError
 from replaypack.format.manifest_members import PackRef
-from replaypack.format.pack import FrameKind, Toc
+from replaypack.format.pack import FrameInfo, FrameKind, Toc
 
 from ._inventory import Held, Inventory
 from ._payload import Payload, Uses, is_zero, read_frame
@@ -34,8 +35,9 @@ class Plan(NamedTuple):
     uses: dict[str, Uses]
     manifests: list[Held]
     packs: list[str]
-    #: Packs that hold frames of the recording, by their own table of contents.
+    #: Packs that hold frames of the recording, by their own table of contents; and record frames of the records.
     own: set[str]
+    rows: set[str]
 
     @property
     def is_done(self) -> bool:
@@ -44,11 +46,13 @@ class Plan(NamedTuple):
 
 
 class _Packs(NamedTuple):
-    """Packs that may hold bytes of the records, with their tables of contents; those that hold frames of the recording;
-    those that some manifest names, or the newest of a recording."""
+    """Packs that may hold bytes of the records, with their tables of contents; those that hold frames of the recording,
+    and of these those with record frames of the records; those that some manifest names, or the newest of a
+    recording."""
 
     suspicious: dict[str, Toc]
     own: set[str]
+    rows: set[str]
     named: set[str]
     referenced: set[str]
 
@@ -79,7 +83,7 @@ class Planner:
     def plan(self, inventory: Inventory, payload: Payload, deleted: Collection[str]) -> Plan:
         """What is to be done where the archive is as ``inventory``, and packs were ``deleted`` by plans before.
 
-        Raises `UsageError` where others take bytes of the records, `RecordingExistsError`, `ConflictError`,
+        Raises `SharedBytesError` where others take bytes of the records, `RecordingExistsError`, `ConflictError`,
         `FormatError`, `StorageError`.
         """
         target = self._target
@@ -108,7 +112,7 @@ class Planner:
             still = still.union(*(held.packs for held in rewrites)) - bad
         assert packs.referenced <= still | bad
         old = sorted(pack for pack in inventory.packs if pack in (bad | packs.own) and pack not in still)
-        return Plan(rewrites, bad, takers.shared, takers.uses, going, old, packs.own)
+        return Plan(rewrites, bad, takers.shared, takers.uses, going, old, packs.own, packs.rows)
 
     # Packs
 
@@ -118,6 +122,7 @@ class Planner:
         named = set().union(*(held.packs for held in inventory.held))
         explained = set().union(*(held.packs for held in inventory.held if held.name == self._target.name))
         own: set[str] = set()
+        rows: set[str] = set()
         suspicious: dict[str, Toc] = {}
         common: dict[str, Toc] = {}
         if self._frames != len(payload.spans):
@@ -129,6 +134,8 @@ class Planner:
             unexplained = bool(payload) and pack not in explained
             if any(info.origin in origins for info in toc.frames):
                 own.add(pack)
+                if any(_has_records(info, self._target.wanted) for info in toc.frames if info.origin in origins):
+                    rows.add(pack)
                 if unexplained and pack in named:
                     with _collected(pack not in referenced):
                         payload.explore(self._reader, PackRef(pack, inventory.packs[pack]), toc)
@@ -156,10 +163,10 @@ class Planner:
             # when it has: until then nobody may take them away.
             if pack not in named and pack not in own and at_work(toc):
                 del suspicious[pack]
-        return _Packs(suspicious, own, named, referenced)
+        return _Packs(suspicious, own, rows, named, referenced)
 
     def _takers(self, inventory: Inventory, newest: dict[str, Held], payload: Payload, packs: _Packs) -> _Takers:
-        """Who needs bytes of the records; raises `UsageError` where that is not permitted.
+        """Who needs bytes of the records; raises `SharedBytesError` where that is not permitted.
 
         Only recordings that name a pack with such bytes can.
         """
@@ -282,6 +289,12 @@ class Planner:
         return going
 
 
+def _has_records(info: FrameInfo, wanted: Sequence[int]) -> bool:
+    """Whether it is a record frame in which one of the records (ascending) stands."""
+    at = bisect_left(wanted, info.first)
+    return info.kind == FrameKind.RECORD and at < len(wanted) and wanted[at] < info.first + info.count
+
+
 def _at_work(inventory: Inventory) -> _AtWork:
     done = {held.writer for held in inventory.held if held.claim is None}
     claims = [held for held in inventory.held if held.claim is not None and held.writer not in done]
@@ -321,15 +334,16 @@ def _collected(may_be: bool) -> Iterator[None]:
             raise
 
 
-def _shared_error(target: Target, shared: Records) -> UsageError:
+def _shared_error(target: Target, shared: Records) -> SharedBytesError:
     parts = []
     for other, numbers in sorted(shared.items()):
         shown = ", ".join(map(str, numbers[:12])) + (f" and {len(numbers) - 12} more" if len(numbers) > 12 else "")
         parts.append(f"{shown} of {other}" if other != target.name else shown)
     total = sum(map(len, shared.values()))
     verb = "takes" if total == 1 else "take"
-    return UsageError(
+    return SharedBytesError(
         f"{counted(total, 'other record')} {verb} bytes of what is to be purged: {'; '.join(parts)}",
+        shared={name: list(numbers) for name, numbers in sorted(shared.items())},
         hint=f"purge them too: {_with(target, shared)}; or let those bytes stay with keep_shared (--keep-shared)",
     )
 

@@ -15,17 +15,17 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from replaypack._write.journal import journal_directory, writers_of
-from replaypack._write.revisions import NO_CACHE, heal_latest
+from replaypack._write.revisions import heal_latest
 from replaypack.errors import (
-    ConflictError,
     FormatError,
     ObjectExistsError,
     ObjectMissingError,
+    StorageFullError,
     UsageError,
 )
 from replaypack.format.dsse import MAX_ENVELOPE
 from replaypack.format.manifest import parse_manifest
-from replaypack.format.marks import MARKS, Marks, encode_marks, parse_marks
+from replaypack.format.marks import MARKS
 from replaypack.format.names import (
     MARKER,
     latest_key,
@@ -38,9 +38,10 @@ from replaypack.format.names import (
 from replaypack.storage import ObjectInfo
 
 from ._faults import Progress, Report
+from ._gc_marks import MarksFile, holds
 from ._inventory import common_packs
 from ._keep import Keep, superseded
-from ._survey import GRAIN, Seen, Survey, Unreadable, each, survey
+from ._survey import Seen, Survey, Unreadable, each, survey
 
 if TYPE_CHECKING:
     from replaypack.archive import Archive
@@ -108,6 +109,9 @@ def gc(
     unreferenced still: the first run that sees it marks it only. With a ``grace`` of zero it goes at once: for those
     who know that nobody writes.
 
+    Where there is no space left to note that, packs go first that earlier runs marked long enough ago, by the time of
+    the newest object.
+
     ``latest.json`` of a recording is written again where it is missing or behind: at the end of a run, and where the
     newest revision is an hour old, or as old as ``grace``.
 
@@ -140,20 +144,16 @@ class _Collector:
         self._within = within
         self._grace = grace
         self._progress = progress
-        # Time first: where another run writes in between, marks seem older by nothing that matters, and it is
-        # noticed before this one writes. What cannot be read marks nothing: every object is waited for anew.
-        self._written = self._time_of_marks()
-        marks = self._get_marks()
-        self._marks = marks if marks.sound else Marks(tag=marks.tag)
+        self._marks = MarksFile(archive.storage)
         self._removed = dict.fromkeys(("revisions", "claims", "packs", "signatures", "leftovers"), Amount())
         self._unknown = Amount()
         self._packs: dict[str, ObjectInfo] = {}
         self._candidates: dict[str, ObjectInfo] = {}
 
     def run(self, apply: bool) -> Collected:
-        since = self._marks.resolved(self._written)
+        since = self._marks.since()
         # Before anything else: when this object was written is what time it is.
-        now = self._write_marks(since) if apply else max(time.time(), self._written)
+        now = self._write_marks(since) if apply else max(time.time(), self._marks.written)
         first = survey(self._archive, None, now if apply else None, self._progress)
         if first.unreadable:
             return self._result(False, first, now, since, first.unreadable)
@@ -168,7 +168,7 @@ class _Collector:
         since = {key: moment for key, moment in since.items() if self._marked(key, moment)}
         if apply:
             now = self._write_marks(since, self._candidates.keys() - since.keys())
-            since = self._marks.resolved(now)
+            since = self._marks.since()
         ripe = {key: info for key, info in self._candidates.items() if self._is_ripe(key, since, now)}
         if apply and ripe:
             # Read after the time was: whoever did not see the marks has committed by now.
@@ -190,36 +190,48 @@ class _Collector:
 
     # Marks
 
-    def _get_marks(self) -> Marks:
-        try:
-            return parse_marks(self._storage.get(MARKS))
-        except ObjectMissingError:
-            return Marks()
-
-    def _time_of_marks(self) -> float:
-        """When ``gc.json`` was written, by the store's clock; by this machine's where the store does not say."""
-        written = [info.modified for info in self._storage.list(MARKS) if info.key == MARKS]
-        self._timed = written != [None]
-        return time.time() if not written or written[0] is None else written[0]
-
     def _write_marks(self, since: dict[str, float], new: Iterable[str] = ()) -> float:
-        """Write ``gc.json`` and return when that was."""
-        if self._get_marks().tag != self._marks.tag:
-            raise ConflictError(
-                f"another gc is at work in {self._storage.url}, or was a moment ago",
-                hint="run it again when it is done",
-            )
-        if not self._timed:
-            since, new = {**since, **dict.fromkeys(new, time.time())}, ()
-        data = encode_marks(self._marks.run + 1, since, new)
-        self._storage.put(MARKS, data, cache_control=NO_CACHE)
-        self._marks = parse_marks(data)
-        return self._time_of_marks()
+        """Write ``gc.json``, after making room for it where there is none; return when that was."""
+        try:
+            return self._marks.write(since, new)
+        except StorageFullError as error:
+            if not self._make_room():
+                error.hint = (
+                    "gc notes what it sees before it deletes: free a few kilobytes, or, where nobody writes, give it a "
+                    "grace of zero (--grace 0)"
+                )
+                raise
+        return self._marks.write(since, new)
+
+    def _make_room(self) -> bool:
+        """Delete, where nothing can be written, packs that are ripe by the marks that are there; whether any was.
+
+        It is later than the newest object is old, which is all that is known of the time then.
+        """
+        listed = list(self._storage.list())
+        newest = max((info.modified for info in listed if info.modified is not None), default=0.0)
+        now, since = min(newest, time.time()), self._marks.since()
+        # Read after the time was, as in a run.
+        found = survey(self._archive, None, None, self._progress)
+        if found.unreadable:
+            return False
+        self._marks.refuse_another()
+        references = found.references
+        ripe = {
+            info.key: info
+            for info in listed
+            if pack_of_key(info.key) is not None
+            and not _referenced(info.key, references, set())
+            and (self._grace == 0 or holds(info, since.get(info.key)))
+            and self._is_ripe(info.key, since, now)
+        }
+        self._delete(ripe, True, found)
+        return bool(ripe)
 
     def _marked(self, key: str, moment: float) -> bool:
         """Whether a mark still holds: the object is a candidate, and was not written again since."""
         info = self._candidates.get(key)
-        return info is not None and (info.modified is None or info.modified + GRAIN <= moment)
+        return info is not None and holds(info, moment)
 
     def _is_ripe(self, key: str, since: dict[str, float], now: float) -> bool:
         if self._grace == 0:

@@ -86,10 +86,10 @@ def purge(
 
     Of each record a tombstone stays: number, Merkle leaf, time and reason. The content digest does not change, and
     proofs and signatures hold. Requests of an agent run repeat what came before them: bytes that other records take
-    stay only with ``keep_shared``; without it nothing is done, and the error lists those records. Records of other
-    recordings that have such bytes can be purged in the same run: ``also`` has their sequence numbers by name. Older
-    revisions, also of other recordings, that name a pack with bytes of the records are deleted. ``dry_run`` only says
-    what would be done (with ``also`` of each recording what would be if it came first).
+    stay only with ``keep_shared``; without it nothing is done, and a `SharedBytesError` lists those records. Records of
+    other recordings that have such bytes can be purged in the same run: ``also`` has their sequence numbers by name.
+    Older revisions, also of other recordings, that name a pack with bytes of the records are deleted. ``dry_run`` only
+    says what would be done (with ``also`` of each recording what would be if it came first).
 
     A bucket that keeps what is deleted (versions, locks, soft delete) is refused, and one that does not say unless
     ``unchecked_bucket``. Nobody may be recording with ``base`` of the recording on another machine.
@@ -160,6 +160,7 @@ class _Run:
         #: Revisions and packs (with their bytes) that were deleted.
         self._revisions: list[str] = []
         self._packs: dict[str, int] = {}
+        self._temporary: dict[str, None] = {}
 
     def check(self) -> None:
         """Raise what `run` would raise before it changes anything."""
@@ -193,7 +194,7 @@ class _Run:
                 plan = self._look(journals)
                 if target.dry_run or (plan.is_done and (self._deleted or not self._rewritten)):
                     break
-                self._work(plan)
+                self._work(plan, journals)
             except ObjectMissingError:
                 # Another purge may be at work.
                 if Inventory(target.storage, self._inventory).held == self._inventory.held:
@@ -206,9 +207,8 @@ class _Run:
             self._note(plan)
         else:
             heal_hints(target, self._inventory, self._rewritten)
-            journals.remove()
-        temporary = self._leftovers(sure=True)
-        left = [path for path in self._leftovers(sure=False) if path not in temporary]
+        self._clear(journals)
+        left = [path for path in self._leftovers(sure=False) if path not in self._temporary]
         return Purged(
             target.name,
             newest.revision,
@@ -221,8 +221,8 @@ class _Run:
             sum(self._packs.values()),
             self._shared,
             self._copies or {},
-            [str(path) for path in journals.removable],
-            temporary,
+            [str(path) for path in (*journals.removed, *journals.removable)],
+            list(self._temporary),
             [str(path) for path in journals.unreadable] + left,
             [],
         )
@@ -244,7 +244,7 @@ class _Run:
         journals.refuse(plan.bad)
         return plan
 
-    def _work(self, plan: Plan) -> None:
+    def _work(self, plan: Plan, journals: Journals) -> None:
         """Write recordings anew, or, where that is done, delete."""
         payload = self._payload
         assert payload is not None
@@ -254,6 +254,8 @@ class _Run:
             self._rewritten[held.name] = None
         if not plan.rewrites:
             payload.keep_pieces()
+            # Nothing in the archive tells of these: they go while something tells that the purge is not finished.
+            self._clear(journals)
             if delete_replaced(self._target, plan, self._inventory, self._rewritten):
                 self._note(plan)
                 self._deleted = True
@@ -262,6 +264,12 @@ class _Run:
         """Note what was, or would be, deleted."""
         self._revisions += [held.where for held in plan.manifests]
         self._packs.update((pack, self._inventory.packs[pack]) for pack in plan.packs)
+
+    def _clear(self, journals: Journals) -> None:
+        """Delete journals of the recording, and temporary files of writers that were killed."""
+        if not self._target.dry_run:
+            journals.remove()
+        self._temporary.update(dict.fromkeys(self._leftovers(sure=True)))
 
     def _leftovers(self, *, sure: bool) -> list[str]:
         """Temporary files of writers that were killed, or may have been; those of which it is ``sure`` are deleted."""

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from replaypack.errors import (
+    AccessDeniedError,
     FormatError,
     ObjectMissingError,
     ObjectTooShortError,
@@ -18,14 +20,16 @@ from replaypack.errors import (
     StorageUnsupportedError,
     UsageError,
 )
-from replaypack.format.dsse import MAX_ENVELOPE, parse_envelope, parse_statement
 from replaypack.format.manifest import Manifest, parse_manifest
-from replaypack.format.names import latest_key, open_key, revision_key, signature_parts
+from replaypack.format.names import revision_key
 
 from ._faults import FAULTS, LEVELS, Fault, Level, Progress, Report, fault, manifest_fault
 from ._packs import PackChecker
+from ._revisions import check_revisions
 from ._state import Resumed, State
 from ._tables import Pages, check_tables
+from ._unfinished import UNFINISHED
+from ._unnamed import Unnamed
 
 if TYPE_CHECKING:
     from replaypack.archive import Archive
@@ -94,7 +98,7 @@ def verify_revisions(archive: Archive, name: str) -> Iterator[Fault]:
 
     Raises `RecordingNotFoundError` and `StorageError`; `StorageUnsupportedError` where there is no listing (http).
     """
-    for item in _revisions(archive, name):
+    for item in check_revisions(archive, name):
         if isinstance(item, Fault):
             yield item._replace(recording=name)
 
@@ -109,13 +113,17 @@ def verify_archive(
     progress: Report | None = None,
     state: str | os.PathLike[str] | None = None,
     on_resume: Callable[[Resumed], None] | None = None,
+    on_unnamed: Callable[[Unnamed], None] | None = None,
 ) -> Iterator[Fault]:
     """Yield every fault of the recordings named, of all by default; each `Fault` names its recording.
 
     A name of which there is no recording is a fault. Where ``names`` is a listing (``listed``; so by default) it was
     deleted since, and is left out.
     With ``revisions`` every revision that differs in content or storage is checked, not the newest alone. A pack
-    that several of them use is checked once.
+    that several of them use is checked once. Where all are checked, from ``structure`` on, packs that no manifest names
+    are looked at too: what an interrupted purge left in them is a fault. Else they are none, a writer's or for `gc`;
+    ``on_unnamed`` is told at the end how many ``packs`` with how many ``bytes`` there are. Where the store cannot be
+    listed, it is not told.
 
     ``state`` is a file in which a run notes what it has checked, and which it removes at its end. After an
     interruption the same call goes on: it repeats the faults of recordings that were finished, and does not read
@@ -126,7 +134,7 @@ def verify_archive(
     store cannot be asked, `ObjectMissingError` where there is no archive at all: what was not checked must not look
     sound.
     """
-    _depth(level)
+    depth = _depth(level)
     if names is None:
         names, listed = list(archive.recordings()), True
         if not names:
@@ -142,6 +150,12 @@ def verify_archive(
             except RecordingNotFoundError as error:
                 if not listed:
                     yield fault("manifest.missing", name, str(error))._replace(recording=name)
+        if listed and depth:
+            with suppress(AccessDeniedError, StorageUnsupportedError):  # no listing
+                unnamed = Unnamed(archive.storage, packs.named)
+                yield from unnamed.faults()
+                if on_unnamed is not None:
+                    on_unnamed(unnamed)
         if on_resume is not None:
             on_resume(kept.resumed)
         whole = True
@@ -211,10 +225,13 @@ def _recording(
     state: State,
 ) -> Iterator[Fault]:
     manifests: list[Manifest] = []
+    going: set[str] = set()
     try:
-        for item in _revisions(archive, name):
+        for item in check_revisions(archive, name):
             if isinstance(item, Fault):
                 yield item
+                if item.code == UNFINISHED:
+                    going.add(item.where)
             else:
                 manifests.append(item)
     except StorageUnsupportedError:
@@ -240,8 +257,8 @@ def _recording(
         yield from _once(recording, name, level, progress, packs, state)
         recording.close()
     for manifest in reversed(manifests if revisions or not newest else ()):
-        if _identity(manifest) in seen:
-            continue
+        if _identity(manifest) in seen or revision_key(name, manifest.storage.revision) in going:
+            continue  # of one that a purge is to delete packs may be gone already
         seen.add(_identity(manifest))
         try:
             recording = archive.open(name, manifest.storage.revision, cache_bytes=_CACHE)
@@ -268,119 +285,6 @@ def _identity(manifest: Manifest) -> tuple[str, str]:
     storage = manifest.storage
     places = (storage.packs, storage.pack_pages, storage.segments, storage.literals)
     return manifest.content.merkle_root, repr(places)
-
-
-def _revisions(archive: Archive, name: str) -> Iterator[Manifest | Fault]:
-    """The manifests of a recording, oldest first, and between them what is wrong with them."""
-    previous: Manifest | None = None
-    numbers, latest = _newest(archive, name)
-    if not numbers and latest is None:
-        raise archive.manifests.not_found(name)
-    broken = False
-    for number in numbers:
-        key = revision_key(name, number)
-        item = _read(archive, key)
-        if item is None and number not in archive.manifests.numbers(name):
-            previous = None
-            continue  # collected since it was listed
-        if not isinstance(item, Manifest):
-            broken = True
-            previous = None
-            yield item if item is not None else fault("manifest.missing", key, "it is listed and cannot be read")
-            continue
-        if item.storage.revision != number:
-            yield fault("manifest.misplaced", key, f"it is the manifest of revision {item.storage.revision}")
-        opened = _read(archive, open_key(name, number)) if _is_claim(item) else None
-        if isinstance(opened, Fault):
-            yield opened
-        if (
-            previous is not None
-            and previous.storage.revision == number - 1
-            and _chain_broken(archive, name, previous, item)
-        ):
-            message = f"it names {item.storage.previous} as the manifest before it, which is {previous.digest}"
-            yield fault("revision.chain", key, message)
-        previous = item
-        yield item
-    yield from _latest(name, numbers, previous, latest, broken)
-    yield from _signatures(archive, name)
-
-
-def _signatures(archive: Archive, name: str) -> Iterator[Fault]:
-    """Whether the signatures are such by their form; who signed, only `check_signature` tells."""
-    for info in archive.storage.list(f"recordings/{name}/"):
-        parts = signature_parts(name, info.key)
-        if parts is None:
-            continue
-        try:
-            envelope = parse_envelope(archive.storage.get_suffix(info.key, MAX_ENVELOPE + 1), where=info.key)
-            statement = parse_statement(envelope, where=info.key)
-        except ObjectMissingError:
-            yield fault("signature.missing", info.key, "it is listed and cannot be read")
-            continue
-        except FormatError as error:
-            yield fault("signature.unreadable", info.key, error.detail)
-            continue
-        if statement.content_digest != parts[0]:
-            yield fault("signature.misplaced", info.key, f"it is about the content digest {statement.content_digest}")
-
-
-def _newest(archive: Archive, name: str) -> tuple[list[int], Manifest | Fault | None]:
-    """The revisions there are and ``latest.json``, of one moment: both again where a writer came in between."""
-    for _ in range(3):
-        latest = _read(archive, latest_key(name))
-        numbers = sorted(archive.manifests.numbers(name))
-        if isinstance(latest, Manifest) and numbers and latest.storage.revision == numbers[-1]:
-            break
-    return numbers, latest
-
-
-def _is_claim(manifest: Manifest) -> bool:
-    return manifest.storage.cause == "claim"
-
-
-def _chain_broken(archive: Archive, name: str, previous: Manifest, manifest: Manifest) -> bool:
-    if manifest.storage.previous == previous.digest:
-        return False
-    # A claim that was taken over is continued from its last checkpoint.
-    opened = _read(archive, open_key(name, previous.storage.revision))
-    return not (isinstance(opened, Manifest) and opened.digest == manifest.storage.previous)
-
-
-def _latest(
-    name: str, numbers: list[int], newest: Manifest | None, latest: Manifest | Fault | None, broken: bool
-) -> Iterator[Fault]:
-    key = latest_key(name)
-    if isinstance(latest, Fault):
-        yield latest._replace(code="latest.corrupted", remedy=FAULTS["latest.corrupted"])
-    elif latest is None:
-        yield fault("latest.missing", key, "there is no latest.json: each reader has to look for the newest revision")
-    elif numbers and latest.storage.revision < numbers[-1]:
-        yield fault("latest.stale", key, f"it names revision {latest.storage.revision}, the newest is {numbers[-1]}")
-    elif numbers and latest.storage.revision > numbers[-1]:
-        message = f"it is of revision {latest.storage.revision}, which is not there; the newest is {numbers[-1]}"
-        yield fault("manifest.missing", revision_key(name, latest.storage.revision), message)
-    elif not numbers:
-        yield fault("manifest.missing", revision_key(name, latest.storage.revision), "only latest.json is left of it")
-    elif newest is not None and not broken and latest.digest != newest.digest and not _checkpoint_of(latest, newest):
-        yield fault("latest.stale", key, f"it differs from revision {numbers[-1]}, which it should repeat")
-
-
-def _checkpoint_of(latest: Manifest, claim: Manifest) -> bool:
-    return (
-        claim.storage.cause == "claim"
-        and latest.storage.cause == "checkpoint"
-        and latest.storage.writer == claim.storage.writer
-    )
-
-
-def _read(archive: Archive, key: str) -> Manifest | Fault | None:
-    try:
-        return parse_manifest(archive.storage.get(key), where=key)
-    except ObjectMissingError:
-        return None
-    except FormatError as error:
-        return manifest_fault(error, key)
 
 
 def _depth(level: str) -> int:

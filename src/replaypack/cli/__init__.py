@@ -11,21 +11,19 @@ __all__ = ["main"]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code: 0 fine, 1 faults or failed, 2 usage or could not check."""
     try:
+        return _main(arguments)
+    except KeyboardInterrupt:  # while modules load, which takes a moment, or behind the command
+        print("interrupted", file=sys.stderr)
+        return 130
+
+
+def _main(arguments: Sequence[str] | None) -> int:
+    try:
         import rich  # noqa: F401
         import typer  # noqa: F401
     except ImportError:
         print("replaypack: the command line needs two more packages: pip install 'replaypack[cli]'", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        return _interrupted()
-    try:
-        from ._app import run
-    except KeyboardInterrupt:
-        return _interrupted()
+    from ._app import run
+
     return run(sys.argv[1:] if arguments is None else list(arguments))
-
-
-def _interrupted() -> int:
-    # While the modules were still loading, which takes a moment.
-    print("interrupted", file=sys.stderr)
-    return 130

@@ -15,6 +15,7 @@ from replaypack.errors import (
     InvalidLocatorError,
     InvalidNameError,
     ReplaypackError,
+    SharedBytesError,
     StorageError,
     StorageUnavailableError,
     StorageUnsupportedError,
@@ -232,6 +233,8 @@ def error_object(error: ReplaypackError) -> dict[str, Any]:
     if isinstance(error, StorageError):
         result["url"] = error.url
         result["operation"] = error.operation
+    if isinstance(error, SharedBytesError):
+        result["shared"] = error.shared
     return result
 
 

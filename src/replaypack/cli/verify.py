@@ -15,11 +15,11 @@ from ._common import JsonFlag, OptionList, archive_at, located
 from ._output import Output, checking
 from ._progress import progress_bar
 from ._signers import Signers
-from ._text import counted, missing
+from ._text import counted, human_size, missing
 
 if TYPE_CHECKING:
     from replaypack import Archive
-    from replaypack.audit import Fault, Progress
+    from replaypack.audit import Fault, Progress, Unnamed
 
 
 def verify(
@@ -50,7 +50,8 @@ def verify(
     signatures are listed and not checked. With --state an interrupted run can be continued: packs that were sound then
     are not read again, and the file is removed at the end. The exit code is 0 where all is sound (and the signature
     valid), 1 where there are faults, 2 where nothing could be checked: there is no such archive or recording, or the
-    store could not be asked.
+    store could not be asked. Of a whole archive it also says, from --level structure on, how many packs no recording
+    names; that is no fault.
     """
     from replaypack.audit import Resumed, verify_archive
     from replaypack.audit.verify import unexpected
@@ -77,6 +78,7 @@ def verify(
             names = [name]
         found: list[Fault] = []
         resumed: list[Resumed] = []
+        unnamed: list[Unnamed] = []
         purged, withheld = _not_there(archive, names, revision, named=name is not None)
         with progress_bar(json) as report:
             if name is not None and revision is not None:
@@ -91,6 +93,7 @@ def verify(
                     progress=report,
                     state=state,
                     on_resume=resumed.append,
+                    on_unnamed=unnamed.append,
                 )
             if name is not None:
                 expected = unexpected(
@@ -119,6 +122,7 @@ def verify(
                 "faults": [fault._asdict() for fault in found],
                 "signatures": [seal._asdict() for seal in seals],
                 "resumed": {"packs": earlier.packs, "recordings": earlier.recordings},
+                "unnamed": {"packs": unnamed[0].packs, "bytes": unnamed[0].bytes} if unnamed else None,
             }
         )
     else:
@@ -129,6 +133,12 @@ def verify(
         if earlier.packs or earlier.recordings:
             parts = f"{counted(earlier.recordings, 'revision')} and {counted(earlier.packs, 'other pack')}"
             output.line(f"resumed: {parts} as an earlier run found them, not read again")
+        if unnamed and unnamed[0].packs:
+            size = human_size(unnamed[0].bytes) if output.terminal else f"{unnamed[0].bytes} bytes"
+            output.line(
+                f"note: {counted(unnamed[0].packs, 'pack')} ({size}) that no recording names: a writer's, or for `gc`; "
+                "`recover --into` finds recordings in them"
+            )
         output.line(f"{number} in {count} (level {level}){gone}" if found else f"sound: {count} (level {level}){gone}")
     if found or not signers.satisfied(seals):
         raise typer.Exit(1)

@@ -17,7 +17,7 @@ class AzureStorage(FsspecStorage):
     inside each attempt: adlfs passes no way to switch them off.
     """
 
-    package, extra = "adlfs", "azure"
+    extra = "azure"
 
     def _read(self, key: str, start: int | None, stop: int | None) -> Body:
         if start is not None and start < 0:

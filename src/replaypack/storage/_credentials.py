@@ -16,7 +16,9 @@ _PUBLIC: Final = frozenset(
     {"region_name", "project", "account_name", "default_location", "signature_version", "addressing_style", "host"}
     | {"access", "consistency", "profile", "username", "protocol", "target_protocol"}
 )
-_USER_INFO = re.compile(r"(?<=://)[^/?#\s@]*@")
+# Up to the last "@": a password may have one.
+_USER_INFO = re.compile(r"(?<=://)[^/?#\s]*@")
+_USER_INFO_OF_URL = re.compile(r"(?<=://)[^/?#]*@")
 # The whole query goes: which of its parameters are secret differs from store to store.
 _QUERY = re.compile(r"(?<=\S)\?[^\s'\"<>]*=[^\s'\"<>]*")
 _PARAMETER = re.compile(
@@ -30,7 +32,7 @@ def safe_url(url: str) -> str:
     parts = []
     for part in url.split("::"):
         bare = re.split(r"[?#]", part, maxsplit=1)[0] if "://" in part else part
-        parts.append(_USER_INFO.sub("", bare))
+        parts.append(_USER_INFO_OF_URL.sub("", bare))
     return "::".join(parts)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
+import socket
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
@@ -42,11 +43,15 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A classified exception. ``message`` may still hold credentials; `build_error` gets the cleaned one."""
+    """A classified exception. ``message`` may still hold credentials; `build_error` gets the cleaned one.
+
+    ``hint`` says what to do where that is not what the error of its kind says.
+    """
 
     kind: Kind
     message: str
     retry: bool = False
+    hint: str | None = None
 
 
 class StatusError(Exception):
@@ -86,18 +91,21 @@ _CONNECTION: Final = frozenset(
     {"ConnectionError", "HTTPClientError", "EndpointConnectionError", "ConnectionClosedError", "ClientError"}
     | {"IncompleteRead", "IncompleteReadError", "ResponseParserError", "ResponseStreamingError", "TransportError"}
     | {"HTTPException", "RequestException", "ServiceRequestError", "ServiceResponseError", "ChecksumError", "EOFError"}
-    | {"FlexibleChecksumError", "SSHException", "ClientPayloadError"}
+    | {"FlexibleChecksumError", "SSHException", "ClientPayloadError", "SSLError", "NoValidConnectionsError"}
 )
 _CREDENTIALS: Final = frozenset(
     {"NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "TokenRetrievalError"}
     | {"DefaultCredentialsError", "RefreshError", "GoogleAuthError", "ClientAuthenticationError", "NoAuthTokenError"}
     | {"ProfileNotFound", "UnauthorizedSSOTokenError", "SSOTokenLoadError", "AuthenticationException"}
+    | {"LogonFailure", "SMBAuthenticationError"}
 )
 # Options of a filesystem end in a constructor, or in each request.
 _UNKNOWN_OPTION: Final = re.compile(
     r"(?:__init__|_request|create_client)\(\) got an unexpected keyword argument '(\w+)'"
 )
+_MISSING_OPTION: Final = re.compile(r"__init__\(\) missing \d+ required .*arguments?: (.+)")
 _FULL_ERRNO: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_NETWORK_ERRNO: Final = {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN, errno.EADDRNOTAVAIL}
 
 
 def classify(error: BaseException, *, reading: bool) -> Failure:
@@ -119,24 +127,52 @@ def classify(error: BaseException, *, reading: bool) -> Failure:
         return Failure(Kind.DENIED, f"no usable credentials: {text}")
     if isinstance(error, PermissionError):
         return Failure(Kind.DENIED, text or "permission denied")
-    if any("Certificate" in name for name in names):
-        return Failure(Kind.FAILED, f"the server's certificate was not accepted: {text}")
+    if "SSLCertVerificationError" in names or any("Certificate" in name for name in names):
+        hint = "check the URL, and which certificates this machine trusts"
+        return Failure(Kind.UNAVAILABLE, f"the server's certificate was not accepted: {text}", hint=hint)
     if isinstance(error, TimeoutError) or names & _TIMEOUTS:
         return Failure(Kind.TIMEOUT, f"no answer in time: {type(error).__name__}", retry=True)
     if isinstance(error, OSError) and error.errno in _FULL_ERRNO:
         return Failure(Kind.FULL, "no space left")
     if isinstance(error, OSError) and error.errno == errno.EROFS:
         return Failure(Kind.READ_ONLY, "the filesystem can only be read")
+    if isinstance(error, socket.gaierror):
+        return Failure(Kind.UNAVAILABLE, f"its host is not found: {error.strerror or text}", retry=True)
     if names & _CONNECTION or isinstance(error, ConnectionError | EOFError):
         return Failure(Kind.UNAVAILABLE, f"{type(error).__name__}: {text}", retry=True)
+    if isinstance(error, OSError) and error.errno in _NETWORK_ERRNO:
+        return Failure(Kind.UNAVAILABLE, error.strerror or text, retry=True)
+    if type(error).__module__ == "ftplib":
+        return _by_ftp_reply(text)
     unknown = _UNKNOWN_OPTION.search(text) if isinstance(error, TypeError) else None
     if unknown is not None:
         return Failure(Kind.UNSUPPORTED, f"the filesystem has no storage option '{unknown[1]}'")
+    missing = _MISSING_OPTION.search(text) if isinstance(error, TypeError) else None
+    if missing is not None:
+        return Failure(Kind.UNSUPPORTED, f"the filesystem needs more storage options: {missing[1]}")
+    if isinstance(error, ValueError) and text.startswith("Protocol not known"):
+        return Failure(Kind.UNSUPPORTED, f"no filesystem is known for {text.rpartition(' ')[2]}://")
     if isinstance(error, ValueError) and text.startswith("Invalid endpoint"):  # one of the environment's
         return Failure(Kind.UNSUPPORTED, f"{text} (an endpoint begins with http:// or https://)")
     if isinstance(error, NotImplementedError):
         return Failure(Kind.UNSUPPORTED, f"not supported: {text}" if text else "not supported")
     return Failure(Kind.FAILED, f"{type(error).__name__}: {text}")
+
+
+def _by_ftp_reply(text: str) -> Failure:
+    """What an FTP server's reply means, ``NNN text``."""
+    code, lower = text[:3], text.lower()
+    if code in ("430", "530", "532"):
+        return Failure(Kind.DENIED, f"the login was refused: {text}")
+    if code in ("452", "552"):
+        return Failure(Kind.FULL, text)
+    if code[:1] == "4":
+        return Failure(Kind.UNAVAILABLE, text, retry=True)
+    if "denied" in lower or "permi" in lower or code == "553":
+        return Failure(Kind.DENIED, text)
+    if code == "550" and ("no such" in lower or "not found" in lower or "not exist" in lower):
+        return Failure(Kind.MISSING, "no such object")
+    return Failure(Kind.UNSUPPORTED if code in ("500", "502", "504") else Kind.FAILED, text)
 
 
 def build_error(failure: Failure, *, operation: str, url: str, message: str) -> StorageError:
@@ -152,7 +188,7 @@ def build_error(failure: Failure, *, operation: str, url: str, message: str) -> 
         error.may_be_denied = True
         return error
     error_type: type[StorageError] = failure.kind.value
-    return error_type(message, operation=operation, url=url)
+    return error_type(message, operation=operation, url=url, hint=failure.hint)
 
 
 def _http_answer(error: BaseException) -> tuple[int, str, str] | None:

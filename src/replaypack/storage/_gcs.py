@@ -28,7 +28,7 @@ class GCSStorage(RemoteStorage):
     that question blocks for a minute, and elsewhere it costs a round trip. Zonal buckets are not supported.
     """
 
-    package, extra = "gcsfs", "gcs"
+    extra = "gcs"
 
     def _connect(self) -> Any:
         endpoint = str(self._foreign.get("endpoint_url") or os.environ.get("STORAGE_EMULATOR_HOST") or "")

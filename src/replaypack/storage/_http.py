@@ -25,7 +25,7 @@ class HttpStorage(RemoteStorage):
     the range needs. ``storage_options`` are those of fsspec's http filesystem (``headers``, ``client_kwargs``).
     """
 
-    package, extra = "aiohttp", "http"
+    extra = "http"
 
     def __init__(self, address: str, options: Any, foreign: Any) -> None:
         super().__init__(address, options, foreign)

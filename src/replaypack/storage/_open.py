@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from replaypack.errors import StorageUnsupportedError
 from replaypack.storage._credentials import safe_url
@@ -21,6 +22,8 @@ __all__ = ["open_storage"]
 
 _PROTOCOL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)(?:://|::)")  # two letters at least: "C:" is a drive
 
+_WITH_PORT = frozenset({"http", "https", "ftp", "sftp", "ssh"})
+_WITH_HOST = _WITH_PORT | {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"}
 _CACHES = frozenset({"simplecache", "filecache", "blockcache", "cached"})
 
 
@@ -34,9 +37,9 @@ def open_storage(url: str | os.PathLike[str], storage_options: Mapping[str, Any]
     ``storage_options`` go to the fsspec filesystem as they are, apart from the entry ``"replaypack"``, a mapping
     of this library's own (see `StorageOptions`).
 
-    Raises `StorageUnsupportedError` for an unknown protocol, and for an option of this library that does not exist
-    or cannot have the value given; a missing package, and an option that the filesystem does not know, are reported
-    by the first operation.
+    Raises `StorageUnsupportedError` for an unknown protocol, for what is no URL, and for an option of this library
+    that does not exist or cannot have the value given; a missing package, and an option that the filesystem does not
+    know, are reported by the first operation.
     """
     address = os.fspath(url)
     options, foreign = split_options(storage_options, url=safe_url(address))
@@ -69,6 +72,7 @@ def _open_zip(address: str, prefix: str, options: StorageOptions, foreign: Mappi
 
 
 def _open_remote(protocol: str, address: str, options: StorageOptions, foreign: Mapping[str, Any]) -> RemoteStorage:
+    _check_url(protocol, address)
     # Imported here: an archive on a disk is opened without the modules of all the others.
     if "::" not in address:
         if protocol in ("s3", "s3a", "gs", "gcs"):
@@ -102,6 +106,28 @@ def _open_remote(protocol: str, address: str, options: StorageOptions, foreign: 
             f"no filesystem is known for {protocol}://", operation="open", url=safe_url(address)
         )
     return FsspecStorage(address, options, foreign)
+
+
+def _check_url(protocol: str, address: str) -> None:
+    """Raise `StorageUnsupportedError` for what is no URL: client libraries say so in many ways, some of them late."""
+    problem = None
+    try:
+        parts = [urlsplit(part) for part in address.split("::")]
+        if any(part.scheme in _WITH_PORT and part.port == 0 for part in parts):
+            problem = "there is no port 0"
+    except ValueError as error:
+        # The words may quote a part of it, and what of that is a password cannot be told.
+        problem = "it is no URL" if "@" in address else f"it is no URL: {error}"
+    if problem is not None:
+        hint = "write e.g. https://host:8080/path; in a password letters such as @ : / # stand as %40 %3A %2F %23"
+        raise StorageUnsupportedError(problem, operation="open", url=f"{protocol}://…", hint=hint)
+    if protocol in _WITH_HOST and "::" not in address and not parts[0].netloc:
+        raise StorageUnsupportedError(
+            "the URL names no host or bucket",
+            operation="open",
+            url=safe_url(address),
+            hint=f"write e.g. {protocol}://name/path",
+        )
 
 
 def _protocol(address: str) -> str:

@@ -49,7 +49,7 @@ class RemoteStorage(Storage):
     event loop and the connections of its parent do not survive the fork.
     """
 
-    package = "fsspec"
+    #: The extra of this library that its packages are in.
     extra: str | None = None
 
     def __init__(self, address: str, options: StorageOptions, foreign: Mapping[str, Any]) -> None:
@@ -239,7 +239,7 @@ class RemoteStorage(Storage):
         self._lock, self._filesystem, self._pool = threading.Lock(), None, None
 
     def _threads(self) -> ThreadPoolExecutor:
-        self._fs()
+        self._run("open", "", self._fs)  # where it fails, once and not in each thread
         with self._lock:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(self._options.max_concurrency, "replaypack-storage")
@@ -268,13 +268,16 @@ class RemoteStorage(Storage):
             failure = classify(error, reading=reading)
             if isinstance(error, ImportError):
                 failure = self._without_package(failure)
+            elif failure.kind is Kind.FAILED and self._filesystem is None:
+                hint = "check the URL and the storage options"
+                failure = Failure(Kind.UNAVAILABLE, f"it cannot be opened: {failure.message}", hint=hint)
         # Raised out here, so that the foreign exception, whose text may hold credentials, is no part of the chain.
         raise known or build_error(
             failure, operation=operation, url=self._at(key), message=self._credentials.clean(failure.message)
         )
 
     def _without_package(self, failure: Failure) -> Failure:
-        how = f"pip install 'replaypack[{self.extra}]'" if self.extra else f"pip install {self.package}"
+        how = f"pip install 'replaypack[{self.extra}]'" if self.extra else "install it with pip"
         return Failure(Kind.UNSUPPORTED, f"{failure.message}; {how}")
 
     def _unsupported(self, operation: str, key: str, message: str, hint: str | None = None) -> StorageUnsupportedError:

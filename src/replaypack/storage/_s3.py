@@ -22,7 +22,7 @@ class S3Storage(RemoteStorage):
     given, its ``open`` always does and reads ahead 50 MiB, and its listing cache never sees another writer.
     """
 
-    package, extra = "s3fs", "s3"
+    extra = "s3"
 
     def _connect(self) -> Any:
         from s3fs import S3FileSystem
