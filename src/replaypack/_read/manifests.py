@@ -183,7 +183,9 @@ class Manifests:
             listed = self.listed()
             known = listed if isinstance(listed, list) else [entry.name for entry in listed.entries]
             near = difflib.get_close_matches(name, known, n=3)
-            if near:
+            if name in known:
+                hint = "the catalog lists it: it was deleted since, or is lost"
+            elif near:
                 hint = "did you mean " + " or ".join(near) + "?"
             elif not known:
                 hint = "there are no recordings here: is the URL right?"

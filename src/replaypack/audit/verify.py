@@ -6,15 +6,19 @@ and the `StorageError` goes to the caller.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from replaypack.errors import (
+    AccessDeniedError,
     FormatError,
     ObjectMissingError,
     ObjectTooShortError,
     RecordingNotFoundError,
+    ReplaypackWarning,
     StorageUnsupportedError,
     UsageError,
 )
@@ -92,7 +96,8 @@ def _verify(recording: Recording, level: Level, progress: Report | None, packs: 
 def verify_revisions(archive: Archive, name: str) -> Iterator[Fault]:
     """Yield the faults of a recording's manifests: of each revision, of their chain, and of ``latest.json``.
 
-    Raises `RecordingNotFoundError` and `StorageError`; `StorageUnsupportedError` where there is no listing (http).
+    Where there is no listing (http, a bucket without the permission), what can be reached is ``latest.json`` and the
+    revision that it repeats; a `ReplaypackWarning` says so. Raises `RecordingNotFoundError` and `StorageError`.
     """
     for item in _revisions(archive, name):
         if isinstance(item, Fault):
@@ -113,7 +118,7 @@ def verify_archive(
     """Yield every fault of the recordings named, of all by default; each `Fault` names its recording.
 
     A name of which there is no recording is a fault. Where ``names`` is a listing (``listed``; so by default) it was
-    deleted since, and is left out.
+    deleted since, and is left out; not, however, where the listing is a catalog.
     With ``revisions`` every revision that differs in content or storage is checked, not the newest alone. A pack
     that several of them use is checked once.
 
@@ -140,13 +145,21 @@ def verify_archive(
                 for found in _recording(archive, name, level, revisions, progress, packs, kept):
                     yield found if found.recording else found._replace(recording=name)
             except RecordingNotFoundError as error:
-                if not listed:
+                if not (listed and _deleted(archive, name)):
                     yield fault("manifest.missing", name, str(error))._replace(recording=name)
         if on_resume is not None:
             on_resume(kept.resumed)
         whole = True
     finally:
         kept.close(whole=whole)
+
+
+def _deleted(archive: Archive, name: str) -> bool:
+    """Whether a listing has the recording no more; a catalog may be behind, and says nothing."""
+    try:
+        return name not in archive.manifests.listing(name)
+    except (StorageUnsupportedError, AccessDeniedError):
+        return False
 
 
 def unexpected(
@@ -211,14 +224,11 @@ def _recording(
     state: State,
 ) -> Iterator[Fault]:
     manifests: list[Manifest] = []
-    try:
-        for item in _revisions(archive, name):
-            if isinstance(item, Fault):
-                yield item
-            else:
-                manifests.append(item)
-    except StorageUnsupportedError:
-        pass  # no listing: the newest revision is all that can be reached
+    for item in _revisions(archive, name):
+        if isinstance(item, Fault):
+            yield item
+        else:
+            manifests.append(item)
     try:
         newest = [archive.open(name, cache_bytes=_CACHE)]
     except FormatError as error:
@@ -273,20 +283,24 @@ def _identity(manifest: Manifest) -> tuple[str, str]:
 def _revisions(archive: Archive, name: str) -> Iterator[Manifest | Fault]:
     """The manifests of a recording, oldest first, and between them what is wrong with them."""
     previous: Manifest | None = None
-    numbers, latest = _newest(archive, name)
+    numbers, latest, listed = _newest(archive, name)
     if not numbers and latest is None:
         raise archive.manifests.not_found(name)
+    if not listed:
+        message = f"{archive.url} cannot be listed: older revisions, and signatures without a key, are not looked at"
+        warnings.warn(message, ReplaypackWarning, stacklevel=2)
     broken = False
     for number in numbers:
         key = revision_key(name, number)
         item = _read(archive, key)
-        if item is None and number not in archive.manifests.numbers(name):
+        if item is None and listed and number not in archive.manifests.numbers(name):
             previous = None
             continue  # collected since it was listed
         if not isinstance(item, Manifest):
             broken = True
             previous = None
-            yield item if item is not None else fault("manifest.missing", key, "it is listed and cannot be read")
+            named = "it is listed" if listed else "latest.json is of this revision"
+            yield item if item is not None else fault("manifest.missing", key, f"{named}, and it cannot be read")
             continue
         if item.storage.revision != number:
             yield fault("manifest.misplaced", key, f"it is the manifest of revision {item.storage.revision}")
@@ -303,7 +317,8 @@ def _revisions(archive: Archive, name: str) -> Iterator[Manifest | Fault]:
         previous = item
         yield item
     yield from _latest(name, numbers, previous, latest, broken)
-    yield from _signatures(archive, name)
+    if listed:
+        yield from _signatures(archive, name)
 
 
 def _signatures(archive: Archive, name: str) -> Iterator[Fault]:
@@ -325,14 +340,24 @@ def _signatures(archive: Archive, name: str) -> Iterator[Fault]:
             yield fault("signature.misplaced", info.key, f"it is about the content digest {statement.content_digest}")
 
 
-def _newest(archive: Archive, name: str) -> tuple[list[int], Manifest | Fault | None]:
-    """The revisions there are and ``latest.json``, of one moment: both again where a writer came in between."""
+def _newest(archive: Archive, name: str) -> tuple[list[int], Manifest | Fault | None, bool]:
+    """The revisions there are and ``latest.json``, of one moment: both again where a writer came in between.
+
+    The third is whether the revisions were listed. Where the store does not list, they are the one that
+    ``latest.json`` is of, or where that is no help the one that is found by trying numbers.
+    """
     for _ in range(3):
         latest = _read(archive, latest_key(name))
-        numbers = sorted(archive.manifests.numbers(name))
+        try:
+            numbers = sorted(archive.manifests.numbers(name))
+        except (StorageUnsupportedError, AccessDeniedError):
+            found = latest if isinstance(latest, Manifest) else None
+            with contextlib.suppress(FormatError):
+                found = found or archive.manifests.newest(name, fresh=True)
+            return [found.storage.revision] if found is not None else [], latest, False
         if isinstance(latest, Manifest) and numbers and latest.storage.revision == numbers[-1]:
             break
-    return numbers, latest
+    return numbers, latest, True
 
 
 def _is_claim(manifest: Manifest) -> bool:
