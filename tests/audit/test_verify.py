@@ -9,12 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import replaypack
 from replaypack import Archive
 from replaypack.audit import LEVELS, Fault, Progress, _literals, verify_archive, verify_recording
 from replaypack.errors import ObjectMissingError, StorageUnavailableError, UsageError
+from replaypack.format.manifest import encode_manifest, parse_manifest
+from replaypack.format.manifest_members import Tombstone
 from replaypack.format.recipe import Range
 from replaypack.storage import KeyRange, LocalStorage
 
@@ -223,6 +226,26 @@ def test_older_revisions_are_checked_too(tmp_path: Path) -> None:
     assert {fault.code for fault in found} >= {"pack.missing"}
     assert all(fault.recording.startswith(f"{NAME}@") for fault in found)
     assert faults(tmp_path, revisions=False) == []
+
+
+def test_an_older_revision_that_says_something_else_of_the_same_rows(archive_path: Path) -> None:
+    """It lies in the same packs as the newest, which is sound."""
+    folder = archive_path / "recordings" / NAME
+    sealed = parse_manifest((folder / "00000002.json").read_bytes())
+    leaf = next(replaypack.Archive(archive_path).open(NAME).leaves(0)).hex()
+    counts = dict(sealed.content.counts, tool=sealed.content.counts["tool"] - 1, other=1)
+    tombstones = [Tombstone("2026-01-01T00:00:00Z", "test", [(0, leaf)])]
+    for content, storage, code in (
+        ({"counts": counts}, {}, "counts.mismatch"),
+        ({}, {"tombstones": tombstones}, "purged.present"),
+    ):
+        wrong = revise(archive_path, storage, content)
+        again = msgspec.structs.replace(sealed.storage, revision=3, cause="compact", previous=wrong.digest)
+        for key in ("00000003.json", "latest.json"):
+            (folder / key).write_bytes(encode_manifest(sealed.content, again).raw)
+        found = faults(archive_path)
+        assert code in {fault.code for fault in found}
+        assert {fault.recording for fault in found} == {f"{NAME}@2"}
 
 
 # What is no fault

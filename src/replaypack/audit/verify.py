@@ -274,10 +274,10 @@ def _unopened(error: Exception, where: str) -> Fault:
 
 
 def _identity(manifest: Manifest) -> tuple[str, str]:
-    """Two revisions that agree in this have the same records in the same places."""
+    """Two revisions that agree in this say the same of the same records in the same places."""
     storage = manifest.storage
-    places = (storage.packs, storage.pack_pages, storage.segments, storage.literals)
-    return manifest.content.merkle_root, repr(places)
+    places = (storage.packs, storage.pack_pages, storage.segments, storage.literals, storage.inlines, storage.summary)
+    return manifest.content_digest, repr((places, storage.tombstones, storage.withheld))
 
 
 def _revisions(archive: Archive, name: str) -> Iterator[Manifest | Fault]:
