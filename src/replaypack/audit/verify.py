@@ -19,6 +19,7 @@ from replaypack.errors import (
     ObjectTooShortError,
     RecordingNotFoundError,
     ReplaypackWarning,
+    StorageError,
     StorageUnsupportedError,
     UsageError,
 )
@@ -42,12 +43,14 @@ __all__ = [
     "Level",
     "Progress",
     "unexpected",
+    "unopened",
     "verify_archive",
     "verify_recording",
     "verify_revisions",
 ]
 
 _CACHE = 96 << 20
+_UNOPENED = (FormatError, ObjectMissingError, ObjectTooShortError)
 
 
 def verify_recording(recording: Recording, *, level: Level = "full", progress: Report | None = None) -> Iterator[Fault]:
@@ -229,21 +232,19 @@ def _recording(
             yield item
         else:
             manifests.append(item)
+    newest: list[Recording] = []
+    told: Fault | None = None
     try:
         newest = [archive.open(name, cache_bytes=_CACHE)]
-    except FormatError as error:
-        if not manifests:
-            if not error.where or "recordings/" not in error.where:
-                yield _unopened(error, name)
-            return
-        newest = []
     except RecordingNotFoundError:
         if not manifests:
             raise
-        newest = []
-    except (ObjectMissingError, ObjectTooShortError) as error:
-        yield fault("pack.missing", name, f"the list of packs cannot be read: {error}")
-        newest = []
+    except _UNOPENED as error:
+        if not isinstance(error, FormatError) or "recordings/" not in (error.where or ""):
+            told = unopened(error, name)
+            yield told
+        if not manifests:
+            return
     seen: set[tuple[str, str]] = set()
     for recording in newest:
         seen.add(_identity(recording.manifest))
@@ -255,8 +256,10 @@ def _recording(
         seen.add(_identity(manifest))
         try:
             recording = archive.open(name, manifest.storage.revision, cache_bytes=_CACHE)
-        except (FormatError, ObjectMissingError, ObjectTooShortError) as error:
-            yield _unopened(error, f"{name}@{manifest.storage.revision}")
+        except _UNOPENED as error:
+            found = unopened(error, f"{name}@{manifest.storage.revision}")
+            if found != told:
+                yield found
             continue
         except RecordingNotFoundError:
             continue  # collected since it was read
@@ -266,11 +269,14 @@ def _recording(
             break
 
 
-def _unopened(error: Exception, where: str) -> Fault:
+def unopened(error: StorageError | FormatError, where: str) -> Fault:
+    """Why a recording cannot be opened: its manifest, or a page with the list of its packs."""
     if isinstance(error, FormatError):
         code = "page.corrupted" if "packs/" in (error.where or "") else f"manifest.{error.reason}"
         return fault(code, error.where or where, error.detail)
-    return fault("pack.missing", where, f"the list of packs cannot be read: {error}")
+    _, pack, key = (error.url or "").rpartition("packs/")
+    code = "pack.size" if isinstance(error, ObjectTooShortError) else "pack.missing"
+    return fault(code, pack + key or where, f"the list of packs cannot be read: {error}")
 
 
 def _identity(manifest: Manifest) -> tuple[str, str]:
