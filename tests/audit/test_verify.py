@@ -115,7 +115,10 @@ def test_a_missing_pack_is_missing_and_never_corrupt(archive_path: Path) -> None
         pack.with_suffix(".away").rename(pack)
 
 
-@pytest.mark.parametrize("change", [lambda data: data[:-1], lambda data: data[:10], lambda data: data + b"\0"])
+@pytest.mark.parametrize(
+    "change",
+    [lambda data: data[:-1], lambda data: data[:10], lambda data: data + b"\0", lambda data: data + data],
+)
 def test_a_pack_of_another_size(archive_path: Path, change: Callable[[bytes], bytes]) -> None:
     pack = packs(archive_path)[0]
     pack.write_bytes(change(pack.read_bytes()))
@@ -207,6 +210,21 @@ def test_a_manifest_under_another_number(archive_path: Path) -> None:
     folder = archive_path / "recordings" / NAME
     shutil.copy(folder / "00000002.json", folder / "00000003.json")
     assert {"manifest.misplaced"} <= codes(archive_path, "manifest")
+
+
+def test_a_checkpoint_of_another_recorder(tmp_path: Path) -> None:
+    archive = replaypack.Archive(tmp_path)
+    recorders = [archive.recorder(name, flush_interval=None) for name in (NAME, "other")]
+    for recorder in recorders:
+        fill(recorder, 0, 10)
+        recorder.flush()
+    assert codes(tmp_path, "manifest") == set()
+    other = (tmp_path / "recordings/other/00000001.open.json").read_bytes()
+    for wrong in (other, (tmp_path / "recordings" / NAME / "00000001.json").read_bytes()):
+        (tmp_path / "recordings" / NAME / "00000001.open.json").write_bytes(wrong)
+        assert codes(tmp_path, "manifest") == {"manifest.misplaced"}
+    for recorder in recorders:
+        recorder.close()
 
 
 def test_a_chain_with_an_exchanged_link(archive_path: Path) -> None:

@@ -310,9 +310,11 @@ def _revisions(archive: Archive, name: str) -> Iterator[Manifest | Fault]:
             continue
         if item.storage.revision != number:
             yield fault("manifest.misplaced", key, f"it is the manifest of revision {item.storage.revision}")
-        opened = _read(archive, open_key(name, number)) if _is_claim(item) else None
+        opened = _read(archive, open_key(name, number)) if item.storage.cause == "claim" else None
         if isinstance(opened, Fault):
             yield opened
+        elif opened is not None and (opened.storage.revision != number or not _checkpoint_of(opened, item)):
+            yield fault("manifest.misplaced", open_key(name, number), "it is not of the recorder that has this claim")
         if (
             previous is not None
             and previous.storage.revision == number - 1
@@ -364,10 +366,6 @@ def _newest(archive: Archive, name: str) -> tuple[list[int], Manifest | Fault | 
         if isinstance(latest, Manifest) and numbers and latest.storage.revision == numbers[-1]:
             break
     return numbers, latest, True
-
-
-def _is_claim(manifest: Manifest) -> bool:
-    return manifest.storage.cause == "claim"
 
 
 def _chain_broken(archive: Archive, name: str, previous: Manifest, manifest: Manifest) -> bool:
