@@ -79,11 +79,7 @@ def _verify(recording: Recording, level: Level, progress: Report | None, packs: 
         return
 
     def report(stage: str) -> Callable[[int, int], None]:
-        def tell(done: int, total: int) -> None:
-            if progress is not None:
-                progress(Progress(recording.name, stage, done, total))
-
-        return tell
+        return _stage(recording.name, stage, progress)
 
     # What the rows are made of need not be read twice.
     hold = recording.index.hold if depth >= 3 else None
@@ -94,6 +90,14 @@ def _verify(recording: Recording, level: Level, progress: Report | None, packs: 
         from ._rows import RowChecker
 
         yield from RowChecker(recording, pages, packs, report("records")).run()
+
+
+def _stage(name: str, stage: str, progress: Report | None) -> Callable[[int, int], None]:
+    def tell(done: int, total: int) -> None:
+        if progress is not None:
+            progress(Progress(name, stage, done, total))
+
+    return tell
 
 
 def verify_revisions(archive: Archive, name: str) -> Iterator[Fault]:
@@ -127,7 +131,8 @@ def verify_archive(
 
     ``state`` is a file in which a run notes what it has checked, and which it removes at its end. After an
     interruption the same call goes on: it repeats the faults of recordings that were finished, and does not read
-    again the packs that were sound *then* (it looks whether they are there). ``on_resume`` is told at the end how
+    again the packs that were sound *then* (it looks whether they are there, with their sizes, and their tables of
+    contents). ``on_resume`` is told at the end how
     much that was. A recording that was not finished begins anew, but for its packs.
 
     Raises `UsageError` for a file that is something else or the state of another archive, `StorageError` where the
@@ -200,6 +205,13 @@ def _once(
         packs.bad_frames.update(before.bad_frames)
         packs.seen([*before.lost, *before.untold, *(digest for digest, _ in before.bad_frames)], level)
         yield from before.faults
+        if _depth(level) > 0:
+            told = {(found.code, found.where) for found in before.faults}
+            for found in packs.check_all(
+                recording.index.packs, frames=False, progress=_stage(label, "packs", progress)
+            ):
+                if (found.code, found.where) not in told:
+                    yield found._replace(recording=label)
         return
     lost, untold, bad = set(packs.lost), set(packs.untold), set(packs.bad_frames)
     faults = []
