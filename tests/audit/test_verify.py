@@ -206,6 +206,21 @@ def test_latest_that_is_missing_stale_or_ahead(archive_path: Path) -> None:
     assert codes(archive_path, "manifest") == {"manifest.missing"}
 
 
+@pytest.mark.parametrize(
+    ("version", "code"), [("2", "future_version"), ("0", "unmigratable"), ("true", "malformed_version")]
+)
+def test_a_latest_of_another_version_is_not_damaged(archive_path: Path, version: str, code: str) -> None:
+    folder = archive_path / "recordings" / NAME
+    other = (folder / "latest.json").read_bytes().replace(b'"version":1}', b'"version":%b}' % version.encode())
+    for key in ("latest.json", "00000003.json"):
+        (folder / key).write_bytes(other)
+    found = faults(archive_path, "manifest")
+    assert [(fault.code, fault.where.rpartition("/")[2]) for fault in found] == [
+        (f"manifest.{code}", "00000003.json"),
+        (f"manifest.{code}", "latest.json"),
+    ]
+
+
 def test_a_manifest_under_another_number(archive_path: Path) -> None:
     folder = archive_path / "recordings" / NAME
     shutil.copy(folder / "00000002.json", folder / "00000003.json")

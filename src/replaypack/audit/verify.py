@@ -393,7 +393,8 @@ def _latest(
 ) -> Iterator[Fault]:
     key = latest_key(name)
     if isinstance(latest, Fault):
-        yield latest._replace(code="latest.corrupted", remedy=FAULTS["latest.corrupted"])
+        # Of another version it is no damage, and nothing to be written again.
+        yield fault("latest.corrupted", key, latest.message) if latest.code == "manifest.corrupted" else latest
     elif latest is None:
         yield fault("latest.missing", key, "there is no latest.json: each reader has to look for the newest revision")
     elif numbers and latest.storage.revision < numbers[-1]:
