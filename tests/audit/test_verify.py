@@ -17,7 +17,7 @@ from replaypack import Archive
 from replaypack.audit import LEVELS, Fault, Progress, _literals, verify_archive, verify_recording
 from replaypack.errors import ObjectMissingError, StorageUnavailableError, UsageError
 from replaypack.format.manifest import encode_manifest, parse_manifest
-from replaypack.format.manifest_members import Tombstone
+from replaypack.format.manifest_members import PackRef, Tombstone
 from replaypack.format.recipe import Range
 from replaypack.storage import KeyRange, LocalStorage
 
@@ -123,6 +123,22 @@ def test_a_pack_of_another_size(archive_path: Path, change: Callable[[bytes], by
     pack = packs(archive_path)[0]
     pack.write_bytes(change(pack.read_bytes()))
     assert "pack.size" in codes(archive_path, "structure")
+
+
+@pytest.mark.parametrize("name", ["a/first", "z/last"])
+@pytest.mark.parametrize("more", [1, -1])
+def test_a_size_that_only_one_of_two_recordings_names(archive_path: Path, name: str, more: int) -> None:
+    """Both use the same packs; that of the other is no excuse, and no blame."""
+    sound = parse_manifest((archive_path / "recordings" / NAME / "00000002.json").read_bytes())
+    wrong = [PackRef(ref.digest, ref.size + more) for ref in sound.storage.packs]
+    storage = msgspec.structs.replace(sound.storage, revision=1, cause="copy", previous=None, packs=wrong)
+    (archive_path / "recordings" / name).mkdir(parents=True)
+    for key in ("00000001.json", "latest.json"):
+        (archive_path / "recordings" / name / key).write_bytes(encode_manifest(sound.content, storage).raw)
+    flip(archive_path / "packs" / wrong[0].digest[:2] / f"{wrong[0].digest}.rpk", 60)
+    found = list(Archive(archive_path).verify(level="frames"))
+    assert {fault.code for fault in found if fault.recording == name} >= {"pack.size"}
+    assert {fault.code for fault in found if fault.recording != name} == {"frame.corrupted"}
 
 
 def test_a_pack_with_bytes_taken_out_of_its_middle(archive_path: Path) -> None:

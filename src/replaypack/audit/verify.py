@@ -203,7 +203,8 @@ def _once(
         packs.lost.update(before.lost)
         packs.untold.update(before.untold)
         packs.bad_frames.update(before.bad_frames)
-        packs.seen([*before.lost, *before.untold, *(digest for digest, _ in before.bad_frames)], level)
+        bad = {digest for digest, _ in before.bad_frames}
+        packs.seen([*before.lost, *before.untold, *(ref for ref in recording.index.packs if ref.digest in bad)], level)
         yield from before.faults
         if _depth(level) > 0:
             told = {(found.code, found.where) for found in before.faults}
@@ -213,7 +214,7 @@ def _once(
                 if (found.code, found.where) not in told:
                     yield found._replace(recording=label)
         return
-    lost, untold, bad = set(packs.lost), set(packs.untold), set(packs.bad_frames)
+    lost, untold, frames = set(packs.lost), set(packs.untold), set(packs.bad_frames)
     faults = []
     for found in _verify(recording, level, progress, packs):
         faults.append(found._replace(recording=label))
@@ -225,7 +226,7 @@ def _once(
         faults,
         packs.lost - lost,
         packs.untold - untold,
-        packs.bad_frames - bad,
+        packs.bad_frames - frames,
     )
 
 
