@@ -89,6 +89,11 @@ class Manifests:
             return parse_catalog(self.storage.get(CATALOG), where=CATALOG)
         except ObjectMissingError:
             return None
+        except FormatError as error:
+            again = "where recordings can be listed, `replaypack catalog` writes it anew"
+            newer = error.reason == "future_version"
+            error.hint = error.hint or f"{'upgrade replaypack' if newer else again}; a name can be opened without it"
+            raise
 
     def numbers(self, name: str) -> list[int]:
         """The revisions that a recording has, in no order; needs a listing."""
