@@ -1,4 +1,4 @@
-"""Manifests: each revision of a recording, their chain, what ``latest.json`` repeats, and signatures by their form."""
+"""The manifests of a recording: each by itself, their chain, ``latest.json``, and what lies beside them."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from ._faults import Fault, fault, manifest_fault
 if TYPE_CHECKING:
     from replaypack.archive import Archive
 
-__all__ = ["revisions"]
+__all__ = ["check_revisions"]
 
 
-def revisions(archive: Archive, name: str) -> Iterator[Manifest | Fault]:
+def check_revisions(archive: Archive, name: str) -> Iterator[Manifest | Fault]:
     """The manifests of a recording, oldest first, and between them what is wrong with them."""
     previous: Manifest | None = None
     numbers, latest, listed = _newest(archive, name)

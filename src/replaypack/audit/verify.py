@@ -24,7 +24,7 @@ from replaypack.format.manifest import Manifest, parse_manifest
 
 from ._faults import FAULTS, LEVELS, Fault, Level, Progress, Report, fault, manifest_fault
 from ._packs import PackChecker
-from ._revisions import revisions as revisions_of
+from ._revisions import check_revisions
 from ._state import Resumed, State
 from ._tables import Pages, check_tables
 
@@ -102,7 +102,7 @@ def verify_revisions(archive: Archive, name: str) -> Iterator[Fault]:
     Where there is no listing (http, a bucket without the permission), what can be reached is ``latest.json`` and the
     revision that it repeats; a `ReplaypackWarning` says so. Raises `RecordingNotFoundError` and `StorageError`.
     """
-    for item in revisions_of(archive, name):
+    for item in check_revisions(archive, name):
         if isinstance(item, Fault):
             yield item._replace(recording=name)
 
@@ -236,7 +236,7 @@ def _recording(
     state: State,
 ) -> Iterator[Fault]:
     manifests: list[Manifest] = []
-    for item in revisions_of(archive, name):
+    for item in check_revisions(archive, name):
         if isinstance(item, Fault):
             yield item
         else:
