@@ -15,6 +15,7 @@ from tests.support.servers import (
     moto_server,
     seaweed_server,
     static_server,
+    static_server_in_chunks,
     static_server_without_ranges,
 )
 
@@ -25,6 +26,7 @@ __all__ = [
     "pytest_terminal_summary",
     "seaweed_server",
     "static_server",
+    "static_server_in_chunks",
     "static_server_without_ranges",
 ]
 

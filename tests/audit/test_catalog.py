@@ -24,7 +24,7 @@ from replaypack.errors import (
     StorageUnsupportedError,
 )
 from replaypack.format.catalog import CATALOG, CatalogEntry, encode_catalog, parse_catalog
-from replaypack.format.frame import Compressor
+from replaypack.format.frame import Compressor, decompress
 from replaypack.storage import LocalStorage, ObjectInfo
 
 
@@ -71,6 +71,18 @@ def test_a_web_server_lists_by_it_and_says_so(archive: Archive, web: Archive) ->
     with pytest.warns(ReplaypackWarning):
         assert list(web.recordings("b/")) == ["b/one", "b/two"]
     assert web.open("b/two").lookup("tool", {"name": "b/two"}) is not None
+
+
+def test_of_a_catalog_that_cannot_be_read_it_is_said_what_to_do(archive: Archive, web: Archive) -> None:
+    write_catalog(archive)
+    raw = decompress(archive.storage.get(CATALOG))
+    newer = Compressor()(raw.replace(b'"version":1', b'"version":2', 1))
+    for data, hint in ((archive.storage.get(CATALOG)[:-5], "writes it anew"), (newer, "upgrade replaypack")):
+        archive.storage.put(CATALOG, data)
+        with pytest.raises(FormatError) as caught:
+            list(web.recordings())
+        assert hint in (caught.value.hint or "")
+    assert len(web.open("b/two")) == 1
 
 
 def test_a_catalog_is_not_made_where_nothing_is_listed(archive: Archive, web: Archive) -> None:

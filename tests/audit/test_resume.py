@@ -79,6 +79,27 @@ def test_what_was_sound_is_not_read_again_but_must_be_there(two: Path, tmp_path:
     assert not state.exists()
 
 
+def test_the_packs_of_finished_recordings_must_be_there_too(two: Path, tmp_path: Path) -> None:
+    [used, *_] = replaypack.Archive(two).open("another").manifest.storage.packs
+    pack = two / pack_key_of(used.digest)
+    data = pack.read_bytes()
+    state = tmp_path / "state"
+    for level in LEVELS[1:]:
+        for broken in (None, data[:-1], data[:8] + b"\7" + data[9:]):
+            pack.write_bytes(data)
+            interrupt(two, state, "packs", level=level)
+            if broken is None:
+                pack.unlink()
+            else:
+                pack.write_bytes(broken)
+            found, resumed = run(two, state, level=level)
+            assert resumed.recordings == 2
+            assert [fault.recording for fault in found] == ["another"]
+    # Nor is it told twice.
+    interrupt(two, state, "packs")
+    assert [fault.code for fault in run(two, state)[0]].count("pack.header") == 1
+
+
 def test_faults_of_packs_that_recordings_share_are_told_once(two: Path, tmp_path: Path) -> None:
     with replaypack.Archive(two).recorder(NAME + "2", base=NAME) as recorder:
         recorder.append(kind="tool", identity=1, response=1)

@@ -113,6 +113,24 @@ def test_the_same_again_is_the_same(source: Recording, tmp_path: Path) -> None:
     assert other.content_digest not in digests
 
 
+@pytest.mark.parametrize(
+    ("allow", "kept"),
+    [
+        (["/response"], {PLACEHOLDER: PLACEHOLDER}),
+        (["/error/type"], {"type": "RuntimeError", PLACEHOLDER: PLACEHOLDER}),
+    ],
+)
+def test_of_a_run_that_failed_it_stays_that_it_did(tmp_path: Path, allow: list[str], kept: dict[str, str]) -> None:
+    archive = Archive(tmp_path)
+    with pytest.raises(RuntimeError), archive.recorder("failed") as recorder:  # noqa: PT012
+        recorder.append(kind="tool", identity=1, response=2)
+        raise RuntimeError(SECRET)
+    sanitise(archive.open("failed"), archive, "made", allow=allow)
+    content = archive.open("made").manifest.content
+    assert (content.state, content.error) == ("incomplete", {**kept, PLACEHOLDER: PLACEHOLDER})
+    assert list(archive.verify("made")) == []
+
+
 def test_only_what_is_allowed(source: Recording, tmp_path: Path) -> None:
     target = Archive(tmp_path / "target")
     removals: list[Removal] = []

@@ -13,7 +13,7 @@ import pytest
 
 import replaypack
 from replaypack import audit
-from replaypack.errors import StorageUnsupportedError, UsageError
+from replaypack.errors import AccessDeniedError, StorageUnavailableError, StorageUnsupportedError, UsageError
 from replaypack.format.dsse import MAX_ENVELOPE, key_id, pae, parse_envelope
 from replaypack.format.names import signature_key, signature_parts
 from replaypack.storage import MemoryStorage
@@ -252,12 +252,16 @@ def test_an_open_recording_is_not_signed(tmp_path: Path) -> None:
 
 
 class _NoListing(MemoryStorage):
+    error: type[Exception] = StorageUnsupportedError
+
     def list(self, prefix: str = "") -> Any:
-        raise StorageUnsupportedError("no listing here")
+        raise self.error("no listing here")
 
 
-def test_without_a_listing_the_name_is_known_by_the_key() -> None:
+@pytest.mark.parametrize("error", [StorageUnsupportedError, AccessDeniedError])
+def test_without_a_listing_the_name_is_known_by_the_key(error: type[Exception]) -> None:
     store = _NoListing()
+    store.error = error
     archive = replaypack.Archive("memory://x", storage=store)
     with archive.recorder("r", flush_interval=None) as recorder:
         recorder.append(kind="tool", identity=1)
@@ -265,6 +269,16 @@ def test_without_a_listing_the_name_is_known_by_the_key() -> None:
     audit.sign(archive.open("r"), KEY)
     assert audit.check_signature(archive.open("r"), PUBLIC).valid
     assert audit.check_signature(archive.open("r"), OTHER.public_key()).state == "unsigned"
+
+
+def test_a_store_that_cannot_be_asked_does_not_say_unsigned() -> None:
+    store = _NoListing()
+    store.error = StorageUnavailableError
+    archive = replaypack.Archive("memory://x", storage=store)
+    with archive.recorder("r", flush_interval=None) as recorder:
+        recorder.append(kind="tool", identity=1)
+    with pytest.raises(StorageUnavailableError):
+        audit.check_signature(archive.open("r"), PUBLIC)
 
 
 def test_a_recording_that_is_deleted_takes_its_signatures_along(signed: Path) -> None:

@@ -9,12 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import replaypack
 from replaypack import Archive
 from replaypack.audit import LEVELS, Fault, Level, Progress, _literals, verify_archive, verify_recording
 from replaypack.errors import AccessDeniedError, ObjectMissingError, StorageUnavailableError, UsageError
+from replaypack.format.manifest import encode_manifest, parse_manifest
+from replaypack.format.manifest_members import PackRef, Tombstone
 from replaypack.format.recipe import Range
 from replaypack.storage import KeyRange, LocalStorage
 
@@ -146,11 +149,30 @@ def test_a_missing_pack_is_missing_and_never_corrupt(archive_path: Path) -> None
         pack.with_suffix(".away").rename(pack)
 
 
-@pytest.mark.parametrize("change", [lambda data: data[:-1], lambda data: data[:10], lambda data: data + b"\0"])
+@pytest.mark.parametrize(
+    "change",
+    [lambda data: data[:-1], lambda data: data[:10], lambda data: data + b"\0", lambda data: data + data],
+)
 def test_a_pack_of_another_size(archive_path: Path, change: Callable[[bytes], bytes]) -> None:
     pack = packs(archive_path)[0]
     pack.write_bytes(change(pack.read_bytes()))
     assert "pack.size" in codes(archive_path, "structure")
+
+
+@pytest.mark.parametrize("name", ["a/first", "z/last"])
+@pytest.mark.parametrize("more", [1, -1])
+def test_a_size_that_only_one_of_two_recordings_names(archive_path: Path, name: str, more: int) -> None:
+    """Both use the same packs; that of the other is no excuse, and no blame."""
+    sound = parse_manifest((archive_path / "recordings" / NAME / "00000002.json").read_bytes())
+    wrong = [PackRef(ref.digest, ref.size + more) for ref in sound.storage.packs]
+    storage = msgspec.structs.replace(sound.storage, revision=1, cause="copy", previous=None, packs=wrong)
+    (archive_path / "recordings" / name).mkdir(parents=True)
+    for key in ("00000001.json", "latest.json"):
+        (archive_path / "recordings" / name / key).write_bytes(encode_manifest(sound.content, storage).raw)
+    flip(archive_path / "packs" / wrong[0].digest[:2] / f"{wrong[0].digest}.rpk", 60)
+    found = list(Archive(archive_path).verify(level="frames"))
+    assert {fault.code for fault in found if fault.recording == name} >= {"pack.size"}
+    assert {fault.code for fault in found if fault.recording != name} == {"frame.corrupted"}
 
 
 def test_a_pack_with_bytes_taken_out_of_its_middle(archive_path: Path) -> None:
@@ -234,10 +256,40 @@ def test_latest_that_is_missing_stale_or_ahead(archive_path: Path) -> None:
     assert codes(archive_path, "manifest") == {"manifest.missing"}
 
 
+@pytest.mark.parametrize(
+    ("version", "code"), [("2", "future_version"), ("0", "unmigratable"), ("true", "malformed_version")]
+)
+def test_a_latest_of_another_version_is_not_damaged(archive_path: Path, version: str, code: str) -> None:
+    folder = archive_path / "recordings" / NAME
+    other = (folder / "latest.json").read_bytes().replace(b'"version":1}', b'"version":%b}' % version.encode())
+    for key in ("latest.json", "00000003.json"):
+        (folder / key).write_bytes(other)
+    found = faults(archive_path, "manifest")
+    assert [(fault.code, fault.where.rpartition("/")[2]) for fault in found] == [
+        (f"manifest.{code}", "00000003.json"),
+        (f"manifest.{code}", "latest.json"),
+    ]
+
+
 def test_a_manifest_under_another_number(archive_path: Path) -> None:
     folder = archive_path / "recordings" / NAME
     shutil.copy(folder / "00000002.json", folder / "00000003.json")
     assert {"manifest.misplaced"} <= codes(archive_path, "manifest")
+
+
+def test_a_checkpoint_of_another_recorder(tmp_path: Path) -> None:
+    archive = replaypack.Archive(tmp_path)
+    recorders = [archive.recorder(name, flush_interval=None) for name in (NAME, "other")]
+    for recorder in recorders:
+        fill(recorder, 0, 10)
+        recorder.flush()
+    assert codes(tmp_path, "manifest") == set()
+    other = (tmp_path / "recordings/other/00000001.open.json").read_bytes()
+    for wrong in (other, (tmp_path / "recordings" / NAME / "00000001.json").read_bytes()):
+        (tmp_path / "recordings" / NAME / "00000001.open.json").write_bytes(wrong)
+        assert codes(tmp_path, "manifest") == {"manifest.misplaced"}
+    for recorder in recorders:
+        recorder.close()
 
 
 def test_a_chain_with_an_exchanged_link(archive_path: Path) -> None:
@@ -257,6 +309,27 @@ def test_older_revisions_are_checked_too(tmp_path: Path) -> None:
     assert {fault.code for fault in found} >= {"pack.missing"}
     assert all(fault.recording.startswith(f"{NAME}@") for fault in found)
     assert faults(tmp_path, revisions=False) == []
+
+
+def test_an_older_revision_that_says_something_else_of_the_same_rows(archive_path: Path) -> None:
+    """It lies in the same packs as the newest, which is sound."""
+    folder = archive_path / "recordings" / NAME
+    sealed = parse_manifest((folder / "00000002.json").read_bytes())
+    leaf = next(replaypack.Archive(archive_path).open(NAME).leaves(0)).hex()
+    counts = dict(sealed.content.counts, tool=sealed.content.counts["tool"] - 1, other=1)
+    tombstones = [Tombstone("2026-01-01T00:00:00Z", "test", [(0, leaf)])]
+    for content, storage, code in (
+        ({"counts": counts}, {}, "counts.mismatch"),
+        ({}, {"tombstones": tombstones}, "purged.present"),
+    ):
+        wrong = revise(archive_path, storage, content)
+        again = msgspec.structs.replace(sealed.storage, revision=3, cause="compact", previous=wrong.digest)
+        for key in ("00000003.json", "latest.json"):
+            (folder / key).write_bytes(encode_manifest(sealed.content, again).raw)
+        # The last checkpoint before it is older than those tombstones.
+        found = [fault for fault in faults(archive_path) if fault.code != "purge.unfinished"]
+        assert code in {fault.code for fault in found}
+        assert {fault.recording for fault in found} == {f"{NAME}@2"}
 
 
 # What is no fault

@@ -330,6 +330,30 @@ def test_verify_of_one_broken_revision(archive: str, tmp_path: Path) -> None:
     assert (result.code, result.out.split("\t")[0]) == (1, "manifest.corrupted")
 
 
+@pytest.mark.parametrize("damage", ["pack.missing", "pack.size", "page.corrupted"])
+def test_verify_of_a_recording_whose_list_of_packs_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    monkeypatch.setattr("replaypack._write.publish._MAX_INLINE_PACKS", 0)
+    monkeypatch.setattr("replaypack._write.publish.INLINE_LIMIT", 10)
+    archive = replaypack.Archive(tmp_path)
+    with archive.recorder("r") as recorder:
+        recorder.append(kind="tool", identity=1, response="x" * 5000)
+    [page] = archive.open("r").manifest.storage.pack_pages
+    pack = tmp_path / "packs" / page.pack[:2] / f"{page.pack}.rpk"
+    data = bytearray(pack.read_bytes())
+    data[page.offset + 2] ^= 1
+    pack.write_bytes(data if damage == "page.corrupted" else data[: page.offset])
+    if damage == "pack.missing":
+        pack.unlink()
+    for target in ("", "#r", "#r@2"):
+        result = run("verify", f"{tmp_path}{target}", "--json")
+        assert result.code == 1
+        [fault] = result.json["faults"]
+        assert fault["code"] == damage
+        assert fault["where"].startswith(f"packs/{page.pack[:2]}/{page.pack}.rpk")
+
+
 def test_verify_against_a_digest(archive: str) -> None:
     at = f"{archive}#team/mixed"
     digest = replaypack.open(at).content_digest

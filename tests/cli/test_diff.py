@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pytest
 
 from replaypack import Archive
@@ -75,6 +78,13 @@ def test_json_kinds_and_counts_only(url: str) -> None:
     assert (counts.code, len(counts.out.splitlines())) == (1, 2)
     few = run("diff", f"{url}#a", f"{url}#b", "--limit", "1")
     assert "(1 record looked into; there are more that differ)" in few.out
+
+
+def test_counts_alone_say_what_was_purged(url: str, tmp_path: Path) -> None:
+    copy = shutil.copytree(url, tmp_path / "copy")
+    assert run("purge", f"{copy}#b", "--records", "0", "--reason", "test", "--yes", "--keep-shared").code == 0
+    counts = run("diff", f"{copy}#a", f"{copy}#b", "--stat")
+    assert counts.out.splitlines()[1] == "records that were purged, and are not compared: 0 → 1"
 
 
 def test_stats_of_a_recording(url: str) -> None:

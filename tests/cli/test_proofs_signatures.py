@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import stat
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from replaypack import Archive
+from replaypack.canonical import canonical_json
 
 from .conftest import DANGEROUS, is_safe, run, run_on_terminal, run_process
 
@@ -52,6 +54,14 @@ def test_prove_and_check(url: str, tmp_path: Path) -> None:
         assert refused.json["error"]["code"] == "proof.invalid"
     assert run("check-proof", str(proof), "--digest", "0" * 64).code == 1
     assert run("check-proof", str(proof), "--digest", "0").code == 2
+    # Anybody can leave the row out: that is not to look like a purge.
+    proof.write_bytes(canonical_json(json.loads(proof.read_bytes()) | {"row": None}))
+    checked = run("check-proof", str(proof), "--digest", digest)
+    assert checked.code == 0
+    assert "nothing else of the record is shown" in checked.out
+    assert run("check-proof", str(proof), "--digest", digest, "--json").json["leaf_only"]
+    refused = run("check-proof", str(proof), "--digest", digest, "--response", str(payload))
+    assert (refused.code, "not known" in refused.err) == (1, True)
     proof.write_bytes(b"{")
     assert run("check-proof", str(proof), "--digest", digest, "--json").json["error"]["code"] == "format.corrupted"
     assert run("check-proof", str(tmp_path / "none"), "--digest", digest).code == 2

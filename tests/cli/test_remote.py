@@ -13,7 +13,8 @@ import pytest
 
 import replaypack
 from replaypack.storage import MemoryStorage
-from tests.support.servers import Server, free_port
+from tests.support.proxy import Fault, Proxy
+from tests.support.servers import Server
 
 from .conftest import environment, run
 
@@ -53,7 +54,16 @@ def test_a_web_server_is_read_and_verified_without_a_listing(archive: str, stati
     shutil.copytree(archive, root)
     url = f"{static_server.url}/runs"
     assert run("show", f"{url}#team/mixed", "--json").json["records"] == 7
-    assert run("verify", f"{url}#team/mixed").out == "sound: 1 recording (level full)\n"
+    sound = run("verify", f"{url}#team/mixed")
+    assert (sound.code, sound.out) == (0, "sound: 1 recording (level full)\n")
+    assert "cannot be listed: older revisions" in sound.err
+    latest = root / "recordings/team/mixed/latest.json"
+    data = latest.read_bytes()
+    latest.write_bytes(data[:-1])
+    damaged = run("verify", f"{url}#team/mixed", "--json")
+    assert damaged.code == 1
+    assert [fault["code"] for fault in damaged.json["faults"]] == ["latest.corrupted"]
+    latest.write_bytes(data)
     for pack in Path(root).glob("packs/*/*.rpk"):
         pack.unlink()
     assert run("verify", f"{url}#team/mixed").code == 1
@@ -66,9 +76,9 @@ def test_a_web_server_is_read_and_verified_without_a_listing(archive: str, stati
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        (f"ftp://127.0.0.1:{free_port()}/a", "Connection refused"),
+        ("ftp://127.0.0.1:9/a", "Connection refused"),
         ("ftp://nohost.invalid/a", "its host is not found"),
-        (f"http://127.0.0.1:{free_port()}/a", "Cannot connect to host"),
+        ("http://127.0.0.1:9/a", "Cannot connect to host"),
         ("sftp://nohost.invalid/a", "paramiko"),
         ("nosuch://x/a", "no filesystem is known for nosuch://"),
         ("ftp://[x", "it is no URL"),
@@ -110,6 +120,24 @@ def test_an_s3_archive_from_end_to_end(s3: tuple[str, dict[str, str]]) -> None:
     empty = run("ls", url + "-mistyped", env=env)
     assert empty.code == 1
     assert "no archive" in empty.err
+
+
+def test_a_bucket_that_permits_no_listing_is_verified(
+    archive: str, s3: tuple[str, dict[str, str]], moto_server: Server, tmp_path: Path
+) -> None:
+    url, env = s3
+    assert run("copy", f"{archive}#team/mixed", f"{url}-unlisted", env=env).code == 0
+    assert run("keygen", str(tmp_path / "key")).code == 0
+    with Proxy(moto_server.url) as proxy:
+        proxy.inject(Fault.s3(403, "AccessDenied"), times=None, when=lambda request: request.is_list)
+        options = json.loads(env["REPLAYPACK_STORAGE_OPTIONS"]) | {"endpoint_url": proxy.url}
+        readers = {"REPLAYPACK_STORAGE_OPTIONS": json.dumps(options)}
+        found = run("verify", f"{url}-unlisted#team/mixed", env=readers)
+        assert (found.code, found.out) == (0, "sound: 1 recording (level full)\n")
+        assert "cannot be listed" in found.err
+        found = run("verify", f"{url}-unlisted#team/mixed", "--key", str(tmp_path / "key.pub"), env=readers)
+        assert found.code == 1
+        assert "signature unsigned" in found.out
 
 
 def test_a_store_that_cannot_be_reached_is_no_fault() -> None:

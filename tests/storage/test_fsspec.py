@@ -33,7 +33,6 @@ from replaypack.storage import Storage, open_storage
 from replaypack.storage._azure import AzureStorage
 from replaypack.storage._options import StorageOptions
 from tests.storage.contract import BIG, StorageContract
-from tests.support.servers import free_port
 
 _numbers = itertools.count()
 
@@ -152,15 +151,14 @@ class Unopenable(LocalFileSystem):
 
 
 fsspec.register_implementation("unopenabletest", Unopenable, clobber=True)
-PORT = free_port()
 
 
 @pytest.mark.parametrize(
     ("url", "kind", "said"),
     [
-        (f"ftp://127.0.0.1:{PORT}/a", StorageUnavailableError, "Connection refused"),
+        ("ftp://127.0.0.1:9/a", StorageUnavailableError, "Connection refused"),
         ("ftp://nohost.invalid/a", StorageUnavailableError, "its host is not found"),
-        (f"http://127.0.0.1:{PORT}/a", StorageUnavailableError, "Cannot connect to host"),
+        ("http://127.0.0.1:9/a", StorageUnavailableError, "Cannot connect to host"),
         ("http://nohost.invalid/a", StorageUnavailableError, "Cannot connect to host"),
         ("sftp://nohost.invalid/a", StorageUnsupportedError, "paramiko"),
         ("unopenabletest://x", StorageUnavailableError, "it cannot be opened: RuntimeError: not with"),

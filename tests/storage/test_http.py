@@ -58,6 +58,17 @@ class TestHttpWithoutRanges(ReadContract):
             yield opened
 
 
+class TestHttpInChunks(ReadContract):
+    lists = False
+
+    @pytest.fixture
+    def reader(self, static_server_in_chunks: Server) -> Iterator[Storage]:
+        assert static_server_in_chunks.root
+        publish(static_server_in_chunks.root, dict(OBJECTS))
+        with open_storage(f"{static_server_in_chunks.url}/archive", {"replaypack": {"retry_seconds": 1}}) as opened:
+            yield opened
+
+
 def test_every_read_is_one_get(storage: Storage, proxy: Proxy) -> None:
     storage.get("packs/ab/big.rpk")
     storage.get_range("packs/ab/big.rpk", 3, 4)

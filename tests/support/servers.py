@@ -1,7 +1,7 @@
 """Real servers over real sockets, as session fixtures, which `tests/conftest.py` has for all tests.
 
-``moto_server`` (S3), ``gcs_server`` (Google Cloud Storage), ``seaweed_server`` (S3; heavy), ``static_server`` and
-``static_server_without_ranges`` (plain http). Each yields a `Server`.
+``moto_server`` (S3), ``gcs_server`` (Google Cloud Storage), ``seaweed_server`` (S3; heavy), ``static_server``,
+``static_server_without_ranges`` and ``static_server_in_chunks`` (plain http). Each yields a `Server`.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ __all__ = [
     "moto_server",
     "seaweed_server",
     "static_server",
+    "static_server_in_chunks",
     "static_server_without_ranges",
 ]
 
@@ -187,10 +188,11 @@ def seaweed_server() -> Iterator[Server]:
 
 
 class _Static(BaseHTTPRequestHandler):
-    """Serves ``root``: GET and HEAD, with single ranges unless ``ranges`` is off."""
+    """Serves ``root``: GET and HEAD, with single ranges unless ``ranges`` is off. In ``chunks`` it tells no size."""
 
     root: Path
     ranges = True
+    chunks = False
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
@@ -218,7 +220,11 @@ class _Static(BaseHTTPRequestHandler):
         self.send_response_only(status)
         for name, text in headers:
             self.send_header(name, text)
-        self.send_header("Content-Length", str(len(body)))
+        if self.chunks:
+            self.send_header("Transfer-Encoding", "chunked")
+            body = (b"%x\r\n%b\r\n" % (len(body), body) if body else b"") + b"0\r\n\r\n"
+        else:
+            self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         if self.command == "GET":
             self.wfile.write(body)
@@ -232,8 +238,8 @@ class _Quiet(ThreadingHTTPServer):
         """A client that hangs up is nothing to report."""
 
 
-def _serve(root: Path, *, ranges: bool) -> Iterator[Server]:
-    handler = type("Handler", (_Static,), {"root": root, "ranges": ranges})
+def _serve(root: Path, *, ranges: bool, chunks: bool = False) -> Iterator[Server]:
+    handler = type("Handler", (_Static,), {"root": root, "ranges": ranges, "chunks": chunks})
     server = _Quiet(("127.0.0.1", 0), handler)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
@@ -253,3 +259,9 @@ def static_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def static_server_without_ranges(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A web server that ignores ranges and answers 200 with the whole file, as many do."""
     yield from _serve(tmp_path_factory.mktemp("static"), ranges=False)
+
+
+@pytest.fixture(scope="session")
+def static_server_in_chunks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One that ignores ranges and does not say how large its answer is, as what runs behind programs."""
+    yield from _serve(tmp_path_factory.mktemp("static"), ranges=False, chunks=True)

@@ -89,6 +89,11 @@ class Manifests:
             return parse_catalog(self.storage.get(CATALOG), where=CATALOG)
         except ObjectMissingError:
             return None
+        except FormatError as error:
+            again = "where recordings can be listed, `replaypack catalog` writes it anew"
+            newer = error.reason == "future_version"
+            error.hint = error.hint or f"{'upgrade replaypack' if newer else again}; a name can be opened without it"
+            raise
 
     def numbers(self, name: str) -> list[int]:
         """The revisions that a recording has, in no order; needs a listing."""
@@ -183,7 +188,9 @@ class Manifests:
             listed = self.listed()
             known = listed if isinstance(listed, list) else [entry.name for entry in listed.entries]
             near = difflib.get_close_matches(name, known, n=3)
-            if near:
+            if name in known:
+                hint = "the catalog lists it: it was deleted since, or is lost"
+            elif near:
                 hint = "did you mean " + " or ".join(near) + "?"
             elif not known:
                 hint = "there are no recordings here: is the URL right?"

@@ -122,6 +122,10 @@ class Diff:
                 yield "(counted only: no record was looked into)"
         if self.repeats:
             yield f"{counted(self.repeats, 'changed record')} with nothing but differences of earlier ones"
+        yield from self.footer()
+
+    def footer(self) -> Iterator[str]:
+        """The last lines of a report: counts, purged records where there are any, and statistics."""
         yield self.summary()
         if any(self.purged):
             yield f"records that were purged, and are not compared: {_both(*self.purged)}"

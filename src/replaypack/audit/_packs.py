@@ -46,12 +46,13 @@ class PackChecker:
         # Several threads check packs: the tables of contents are shared, and one at a time holds a large frame.
         self._lock = threading.Lock()
         self._large = threading.Lock()
-        self._tocs: OrderedDict[str, dict[int, FrameInfo]] = OrderedDict()
-        self._seen: dict[str, int] = {}
+        self._tocs: OrderedDict[PackRef, dict[int, FrameInfo]] = OrderedDict()
+        # By size too: two manifests may name one pack and disagree.
+        self._seen: dict[PackRef, int] = {}
         #: Packs that are missing or not of their size.
-        self.lost: set[str] = set()
+        self.lost: set[PackRef] = set()
         #: Packs without a usable table of contents.
-        self.untold: set[str] = set()
+        self.untold: set[PackRef] = set()
         #: Frames that were reported, by pack and byte offset.
         self.bad_frames: set[tuple[str, int]] = set()
 
@@ -70,13 +71,13 @@ class PackChecker:
         wanted = list(dict.fromkeys(refs))
 
         def check(ref: PackRef) -> list[Fault]:
-            fresh = frames and self._seen.get(ref.digest, 0) < 2
+            fresh = frames and self._seen.get(ref, 0) < 2
             with self._lock:
                 known = fresh and self._state.has_pack(ref.digest, ref.size)
             found = list(self.check(ref, frames=frames and not known, hold=hold))
             if known:
-                self._seen[ref.digest] = 2
-            elif fresh and not found and ref.digest not in self.lost and ref.digest not in self.untold:
+                self._seen[ref] = 2
+            elif fresh and not found and ref not in self.lost and ref not in self.untold:
                 with self._lock:
                     self._state.add_pack(ref.digest, ref.size)
             return found
@@ -106,40 +107,40 @@ class PackChecker:
         ``hold`` as in `check_all`.
         """
         depth = 2 if frames else 1
-        before = self._seen.get(ref.digest, 0)
-        self._seen[ref.digest] = max(before, depth)
+        before = self._seen.get(ref, 0)
+        self._seen[ref] = max(before, depth)
         toc: Toc | None = None
         if not before:
             toc, faults = self._structure(ref)
             yield from faults
-        if frames and before < depth and ref.digest not in self.lost:
-            if toc is None and ref.digest not in self.untold:
+        if frames and before < depth and ref not in self.lost:
+            if toc is None and ref not in self.untold:
                 toc, _ = self._structure(ref)
             try:
                 yield from self._frames(ref, toc, hold)
             except (ObjectMissingError, ObjectTooShortError):
-                self.lost.add(ref.digest)
+                self.lost.add(ref)
                 yield fault("pack.missing", pack_key_of(ref.digest), "the pack vanished while it was read")
 
-    def named(self, digest: str) -> bool:
-        """Whether it was asked to check the pack: some manifest names it."""
-        return digest in self._seen
+    def named(self) -> set[str]:
+        """The digests of the packs that it was asked to check: some manifest names each of them."""
+        return {ref.digest for ref in self._seen}
 
-    def seen(self, digests: Iterable[str], level: Level) -> None:
+    def seen(self, refs: Iterable[PackRef], level: Level) -> None:
         """Take packs as checked at a level, and what is wrong with them as told."""
-        for digest in digests:
-            self._seen[digest] = max(self._seen.get(digest, 0), 1 if level == "structure" else 2)
+        for ref in refs:
+            self._seen[ref] = max(self._seen.get(ref, 0), 1 if level == "structure" else 2)
 
-    def missing(self, digest: str) -> bool:
+    def missing(self, ref: PackRef) -> bool:
         """Whether the pack was reported as missing or cut off."""
-        return digest in self.lost
+        return ref in self.lost
 
     def frame(self, ref: PackRef, offset: int) -> FrameInfo | None:
         """What the pack's table of contents says of the frame at ``offset``."""
         with self._lock:
-            frames = self._tocs.get(ref.digest)
+            frames = self._tocs.get(ref)
             if frames is not None:
-                self._tocs.move_to_end(ref.digest)
+                self._tocs.move_to_end(ref)
         if frames is None:
             toc, _ = self._structure(ref)
             frames = {frame.offset: frame for frame in toc.frames} if toc is not None else {}
@@ -152,16 +153,15 @@ class PackChecker:
             head, tail = self._storage.get_ranges(
                 [(key, 0, min(size, len(HEADER))), (key, size - tail_size, tail_size)]
             )
-            suffix = self._storage.get_suffix(key, tail_size)
         except ObjectMissingError as error:
-            self.lost.add(ref.digest)
+            self.lost.add(ref)
             what = "missing, or not permitted to be seen" if error.may_be_denied else "missing"
             return None, [fault("pack.missing", key, f"the pack of {size} bytes is {what}")]
         except ObjectTooShortError:
-            self.lost.add(ref.digest)
+            self.lost.add(ref)
             return None, [fault("pack.size", key, f"the pack is shorter than the {size} bytes it should have")]
-        if suffix != tail:
-            self.untold.add(ref.digest)
+        if self._is_longer(key, size):
+            self.untold.add(ref)
             return None, [fault("pack.size", key, f"the pack does not end at the {size} bytes it should have")]
         faults = []
         try:
@@ -180,13 +180,19 @@ class PackChecker:
             )
             toc = parse_toc(body, raw, digest, size, where=key)
         except FormatError as error:
-            self.untold.add(ref.digest)
+            self.untold.add(ref)
             return None, [*faults, fault("toc.corrupted", key, error.detail)]
         with self._lock:
-            self._tocs[ref.digest] = {frame.offset: frame for frame in toc.frames}
+            self._tocs[ref] = {frame.offset: frame for frame in toc.frames}
             while len(self._tocs) > _TOCS:
                 self._tocs.popitem(last=False)
         return toc, faults
+
+    def _is_longer(self, key: str, size: int) -> bool:
+        # The last bytes would not tell: they may be the same again.
+        with contextlib.suppress(ObjectTooShortError, ObjectMissingError):
+            return bool(self._storage.get_range(key, size, 1))
+        return False
 
     def _frames(self, ref: PackRef, toc: Toc | None, hold: _Hold | None) -> Iterator[Fault]:
         key = pack_key_of(ref.digest)

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from replaypack.errors import FormatError, ObjectMissingError
+from replaypack.errors import (
+    AccessDeniedError,
+    FormatError,
+    ObjectMissingError,
+    ReplaypackWarning,
+    StorageUnsupportedError,
+)
 from replaypack.format.dsse import MAX_ENVELOPE, parse_envelope, parse_statement
 from replaypack.format.manifest import Manifest, parse_manifest
 from replaypack.format.names import latest_key, open_key, revision_key, signature_parts
 
-from ._faults import FAULTS, Fault, fault, manifest_fault
+from ._faults import Fault, fault, manifest_fault
 from ._unfinished import left_behind
 
 if TYPE_CHECKING:
@@ -22,27 +30,33 @@ __all__ = ["check_revisions"]
 def check_revisions(archive: Archive, name: str) -> Iterator[Manifest | Fault]:
     """The manifests of a recording, oldest first, and between them what is wrong with them."""
     previous: Manifest | None = None
-    numbers, latest = _newest(archive, name)
+    numbers, latest, listed = _newest(archive, name)
     if not numbers and latest is None:
         raise archive.manifests.not_found(name)
+    if not listed:
+        message = f"{archive.url} cannot be listed: older revisions, and signatures without a key, are not looked at"
+        warnings.warn(message, ReplaypackWarning, stacklevel=2)
     broken = False
     found: list[tuple[str, Manifest]] = []
     for number in numbers:
         key = revision_key(name, number)
         item = _read(archive, key)
-        if item is None and number not in archive.manifests.numbers(name):
+        if item is None and listed and number not in archive.manifests.numbers(name):
             previous = None
             continue  # collected since it was listed
         if not isinstance(item, Manifest):
             broken = True
             previous = None
-            yield item if item is not None else fault("manifest.missing", key, "it is listed and cannot be read")
+            named = "it is listed" if listed else "latest.json is of this revision"
+            yield item if item is not None else fault("manifest.missing", key, f"{named}, and it cannot be read")
             continue
         if item.storage.revision != number:
             yield fault("manifest.misplaced", key, f"it is the manifest of revision {item.storage.revision}")
-        opened = _read(archive, open_key(name, number)) if _is_claim(item) else None
+        opened = _read(archive, open_key(name, number)) if item.storage.cause == "claim" else None
         if isinstance(opened, Fault):
             yield opened
+        elif opened is not None and (opened.storage.revision != number or not _checkpoint_of(opened, item)):
+            yield fault("manifest.misplaced", open_key(name, number), "it is not of the recorder that has this claim")
         if (
             previous is not None
             and previous.storage.revision == number - 1
@@ -57,7 +71,8 @@ def check_revisions(archive: Archive, name: str) -> Iterator[Manifest | Fault]:
         yield item
     yield from left_behind(found)
     yield from _latest(name, numbers, previous, latest, broken)
-    yield from _signatures(archive, name)
+    if listed:
+        yield from _signatures(archive, name)
 
 
 def _signatures(archive: Archive, name: str) -> Iterator[Fault]:
@@ -79,18 +94,24 @@ def _signatures(archive: Archive, name: str) -> Iterator[Fault]:
             yield fault("signature.misplaced", info.key, f"it is about the content digest {statement.content_digest}")
 
 
-def _newest(archive: Archive, name: str) -> tuple[list[int], Manifest | Fault | None]:
-    """The revisions there are and ``latest.json``, of one moment: both again where a writer came in between."""
+def _newest(archive: Archive, name: str) -> tuple[list[int], Manifest | Fault | None, bool]:
+    """The revisions there are and ``latest.json``, of one moment: both again where a writer came in between.
+
+    The third is whether the revisions were listed. Where the store does not list, they are the one that
+    ``latest.json`` is of, or where that is no help the one that is found by trying numbers.
+    """
     for _ in range(3):
         latest = _read(archive, latest_key(name))
-        numbers = sorted(archive.manifests.numbers(name))
+        try:
+            numbers = sorted(archive.manifests.numbers(name))
+        except (StorageUnsupportedError, AccessDeniedError):
+            found = latest if isinstance(latest, Manifest) else None
+            with contextlib.suppress(FormatError):
+                found = found or archive.manifests.newest(name, fresh=True)
+            return [found.storage.revision] if found is not None else [], latest, False
         if isinstance(latest, Manifest) and numbers and latest.storage.revision == numbers[-1]:
             break
-    return numbers, latest
-
-
-def _is_claim(manifest: Manifest) -> bool:
-    return manifest.storage.cause == "claim"
+    return numbers, latest, True
 
 
 def _chain_broken(archive: Archive, name: str, previous: Manifest, manifest: Manifest) -> bool:
@@ -106,7 +127,8 @@ def _latest(
 ) -> Iterator[Fault]:
     key = latest_key(name)
     if isinstance(latest, Fault):
-        yield latest._replace(code="latest.corrupted", remedy=FAULTS["latest.corrupted"])
+        # Of another version it is no damage, and nothing to be written again.
+        yield fault("latest.corrupted", key, latest.message) if latest.code == "manifest.corrupted" else latest
     elif latest is None:
         yield fault("latest.missing", key, "there is no latest.json: each reader has to look for the newest revision")
     elif numbers and latest.storage.revision < numbers[-1]:

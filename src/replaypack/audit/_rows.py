@@ -191,7 +191,7 @@ class RowChecker:
         what = f"record frame with records {entry.first} to {last}"
         if frame is not None:
             at = (frame.pack.digest, frame.at.offset)
-            if at in self._packs.bad_frames or self._packs.missing(frame.pack.digest):
+            if at in self._packs.bad_frames or self._packs.missing(frame.pack):
                 return
             self._packs.bad_frames.add(at)
         detail = error.detail if isinstance(error, FormatError) else str(error)

@@ -14,6 +14,7 @@ from typing import IO, Any
 import msgspec
 
 from replaypack.errors import UsageError
+from replaypack.format.manifest_members import PackRef
 
 from ._faults import FAULTS, LEVELS, Fault
 
@@ -41,8 +42,8 @@ class _Done(msgspec.Struct, forbid_unknown_fields=True, tag="recording", tag_fie
     manifest: str
     level: str
     faults: list[Fault]
-    lost: list[str]
-    untold: list[str]
+    lost: list[PackRef]
+    untold: list[PackRef]
     bad_frames: list[tuple[str, int]]
 
 
@@ -141,12 +142,12 @@ class State:
         manifest: str,
         level: str,
         faults: list[Fault],
-        lost: set[str],
-        untold: set[str],
+        lost: set[PackRef],
+        untold: set[PackRef],
         bad_frames: set[tuple[str, int]],
     ) -> None:
         """Note a revision that was checked to its end."""
-        self._write(_Done(recording, manifest, level, faults, sorted(lost), sorted(untold), sorted(bad_frames)))
+        self._write(_Done(recording, manifest, level, faults, list(lost), list(untold), sorted(bad_frames)))
 
     def close(self, *, whole: bool) -> None:
         """Close the file, and remove it after a whole run: the next one is to look at everything again."""

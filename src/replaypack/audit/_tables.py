@@ -65,7 +65,7 @@ class Pages:
         segment = self.index.segments[number]
         try:
             frame = segment.page_frame(shape, page)
-            if self._packs.missing(frame.pack.digest) or (number, shape.name, page) in self._bad_pages:
+            if self._packs.missing(frame.pack) or (number, shape.name, page) in self._bad_pages:
                 return None
             if shape is KEYS:
                 [keys] = self.index.key_pages([(segment, page)])
@@ -173,7 +173,7 @@ def _located(
         yield fault("toc.mismatch", what, f"the table names pack {at.pack} of {len(segment.packs)}")
         return
     ref: PackRef = segment.packs[at.pack]
-    if packs.missing(ref.digest) or ref.digest in packs.untold:
+    if packs.missing(ref) or ref in packs.untold:
         return
     told: FrameInfo | None = packs.frame(ref, at.offset)
     if told is None:

@@ -9,7 +9,7 @@ from replaypack.format.manifest import Manifest
 
 from ._faults import Fault, fault
 
-__all__ = ["UNFINISHED", "left_behind", "purged_of"]
+__all__ = ["UNFINISHED", "left_behind", "purged_of", "unfinished"]
 
 UNFINISHED = "purge.unfinished"
 #: Ranges of records that a message names.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 
 from replaypack._read.packs import PackReader
@@ -28,19 +28,19 @@ class Unnamed:
     """The packs of an archive that no manifest names which can be read; needs a listing.
 
     Of each pack some bytes are kept, and of each manifest its number of records; of those with tombstones these too.
-    ``named`` says of the digest of a pack whether it is known already that a manifest names it: where that is so of
-    all, no manifest is read.
+    ``named`` are digests of packs of which it is known already that a manifest names them: where these are all there
+    are, no manifest is read.
 
     Raises `StorageError`.
     """
 
-    def __init__(self, storage: Storage, named: Callable[[str], bool] = lambda digest: False) -> None:
+    def __init__(self, storage: Storage, named: Collection[str] = ()) -> None:
         self._storage = storage
         # Packs first: what a manifest names that is read later was uploaded before it.
         self._sizes = {
             bytes.fromhex(digest): info.size
             for info in storage.list("packs/")
-            if (digest := pack_of_key(info.key)) is not None and pack_key_of(digest) == info.key and not named(digest)
+            if (digest := pack_of_key(info.key)) is not None and pack_key_of(digest) == info.key and digest not in named
         }
         #: By the id of a recording what its manifests show: numbers of records, and which of them are purged.
         self._shown: dict[str, set[tuple[int, frozenset[int]]]] = {}

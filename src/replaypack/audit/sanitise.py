@@ -136,6 +136,8 @@ class _Sanitiser:
         source, content = self._source, self._source.manifest.content
         metadata = self._take(None, "metadata", content.metadata) or {}
         error = self._take(None, "error", content.error)
+        if error is not None and type(error) is not dict:  # that there was one stays
+            error = {PLACEHOLDER: PLACEHOLDER}
         rules = {
             "allow": None if self._allow is None else self._allow.pointers,
             "redaction": self._policy.to_data() if self._policy is not None else None,

@@ -10,7 +10,14 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from replaypack.errors import FormatError, ObjectExistsError, ObjectMissingError, StorageError, UsageError
+from replaypack.errors import (
+    AccessDeniedError,
+    FormatError,
+    ObjectExistsError,
+    ObjectMissingError,
+    StorageUnsupportedError,
+    UsageError,
+)
 from replaypack.format.dsse import (
     MAX_ENVELOPE,
     PAYLOAD_TYPE,
@@ -232,7 +239,7 @@ def check_signature(
                 listed.append(item)
             if len(listed) > MAX_OBJECTS:
                 break
-    except StorageError:
+    except (StorageUnsupportedError, AccessDeniedError):
         note = "; other objects cannot be listed here"
     for item in sorted(listed, key=lambda item: item.content_digest != recording.content_digest):
         found = _state(_read(recording.storage, item.object), public_key, recording, item.object)

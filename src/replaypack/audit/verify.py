@@ -17,6 +17,7 @@ from replaypack.errors import (
     ObjectMissingError,
     ObjectTooShortError,
     RecordingNotFoundError,
+    StorageError,
     StorageUnsupportedError,
     UsageError,
 )
@@ -42,12 +43,14 @@ __all__ = [
     "Level",
     "Progress",
     "unexpected",
+    "unopened",
     "verify_archive",
     "verify_recording",
     "verify_revisions",
 ]
 
 _CACHE = 96 << 20
+_UNOPENED = (FormatError, ObjectMissingError, ObjectTooShortError)
 
 
 def verify_recording(recording: Recording, *, level: Level = "full", progress: Report | None = None) -> Iterator[Fault]:
@@ -76,11 +79,7 @@ def _verify(recording: Recording, level: Level, progress: Report | None, packs: 
         return
 
     def report(stage: str) -> Callable[[int, int], None]:
-        def tell(done: int, total: int) -> None:
-            if progress is not None:
-                progress(Progress(recording.name, stage, done, total))
-
-        return tell
+        return _stage(recording.name, stage, progress)
 
     # What the rows are made of need not be read twice.
     hold = recording.index.hold if depth >= 3 else None
@@ -93,10 +92,19 @@ def _verify(recording: Recording, level: Level, progress: Report | None, packs: 
         yield from RowChecker(recording, pages, packs, report("records")).run()
 
 
+def _stage(name: str, stage: str, progress: Report | None) -> Callable[[int, int], None]:
+    def tell(done: int, total: int) -> None:
+        if progress is not None:
+            progress(Progress(name, stage, done, total))
+
+    return tell
+
+
 def verify_revisions(archive: Archive, name: str) -> Iterator[Fault]:
     """Yield the faults of a recording's manifests: of each revision, of their chain, and of ``latest.json``.
 
-    Raises `RecordingNotFoundError` and `StorageError`; `StorageUnsupportedError` where there is no listing (http).
+    Where there is no listing (http, a bucket without the permission), what can be reached is ``latest.json`` and the
+    revision that it repeats; a `ReplaypackWarning` says so. Raises `RecordingNotFoundError` and `StorageError`.
     """
     for item in check_revisions(archive, name):
         if isinstance(item, Fault):
@@ -118,7 +126,7 @@ def verify_archive(
     """Yield every fault of the recordings named, of all by default; each `Fault` names its recording.
 
     A name of which there is no recording is a fault. Where ``names`` is a listing (``listed``; so by default) it was
-    deleted since, and is left out.
+    deleted since, and is left out; not, however, where the listing is a catalog.
     With ``revisions`` every revision that differs in content or storage is checked, not the newest alone. A pack
     that several of them use is checked once. Where all are checked, from ``structure`` on, packs that no manifest names
     are looked at too: what an interrupted purge left in them is a fault. Else they are none, a writer's or for `gc`;
@@ -127,7 +135,8 @@ def verify_archive(
 
     ``state`` is a file in which a run notes what it has checked, and which it removes at its end. After an
     interruption the same call goes on: it repeats the faults of recordings that were finished, and does not read
-    again the packs that were sound *then* (it looks whether they are there). ``on_resume`` is told at the end how
+    again the packs that were sound *then* (it looks whether they are there, with their sizes, and their tables of
+    contents). ``on_resume`` is told at the end how
     much that was. A recording that was not finished begins anew, but for its packs.
 
     Raises `UsageError` for a file that is something else or the state of another archive, `StorageError` where the
@@ -148,11 +157,11 @@ def verify_archive(
                 for found in _recording(archive, name, level, revisions, progress, packs, kept):
                     yield found if found.recording else found._replace(recording=name)
             except RecordingNotFoundError as error:
-                if not listed:
+                if not (listed and _deleted(archive, name)):
                     yield fault("manifest.missing", name, str(error))._replace(recording=name)
         if listed and depth:
             with suppress(AccessDeniedError, StorageUnsupportedError):  # no listing
-                unnamed = Unnamed(archive.storage, packs.named)
+                unnamed = Unnamed(archive.storage, packs.named())
                 yield from unnamed.faults()
                 if on_unnamed is not None:
                     on_unnamed(unnamed)
@@ -161,6 +170,14 @@ def verify_archive(
         whole = True
     finally:
         kept.close(whole=whole)
+
+
+def _deleted(archive: Archive, name: str) -> bool:
+    """Whether a listing has the recording no more; a catalog may be behind, and says nothing."""
+    try:
+        return name not in archive.manifests.listing(name)
+    except (StorageUnsupportedError, AccessDeniedError):
+        return False
 
 
 def unexpected(
@@ -196,10 +213,18 @@ def _once(
         packs.lost.update(before.lost)
         packs.untold.update(before.untold)
         packs.bad_frames.update(before.bad_frames)
-        packs.seen([*before.lost, *before.untold, *(digest for digest, _ in before.bad_frames)], level)
+        bad = {digest for digest, _ in before.bad_frames}
+        packs.seen([*before.lost, *before.untold, *(ref for ref in recording.index.packs if ref.digest in bad)], level)
         yield from before.faults
+        if _depth(level) > 0:
+            told = {(found.code, found.where) for found in before.faults}
+            for found in packs.check_all(
+                recording.index.packs, frames=False, progress=_stage(label, "packs", progress)
+            ):
+                if (found.code, found.where) not in told:
+                    yield found._replace(recording=label)
         return
-    lost, untold, bad = set(packs.lost), set(packs.untold), set(packs.bad_frames)
+    lost, untold, frames = set(packs.lost), set(packs.untold), set(packs.bad_frames)
     faults = []
     for found in _verify(recording, level, progress, packs):
         faults.append(found._replace(recording=label))
@@ -211,7 +236,7 @@ def _once(
         faults,
         packs.lost - lost,
         packs.untold - untold,
-        packs.bad_frames - bad,
+        packs.bad_frames - frames,
     )
 
 
@@ -226,31 +251,26 @@ def _recording(
 ) -> Iterator[Fault]:
     manifests: list[Manifest] = []
     going: set[str] = set()
-    try:
-        for item in check_revisions(archive, name):
-            if isinstance(item, Fault):
-                yield item
-                if item.code == UNFINISHED:
-                    going.add(item.where)
-            else:
-                manifests.append(item)
-    except StorageUnsupportedError:
-        pass  # no listing: the newest revision is all that can be reached
+    for item in check_revisions(archive, name):
+        if isinstance(item, Fault):
+            yield item
+            if item.code == UNFINISHED:
+                going.add(item.where)
+        else:
+            manifests.append(item)
+    newest: list[Recording] = []
+    told: Fault | None = None
     try:
         newest = [archive.open(name, cache_bytes=_CACHE)]
-    except FormatError as error:
-        if not manifests:
-            if not error.where or "recordings/" not in error.where:
-                yield _unopened(error, name)
-            return
-        newest = []
     except RecordingNotFoundError:
         if not manifests:
             raise
-        newest = []
-    except (ObjectMissingError, ObjectTooShortError) as error:
-        yield fault("pack.missing", name, f"the list of packs cannot be read: {error}")
-        newest = []
+    except _UNOPENED as error:
+        if not isinstance(error, FormatError) or "recordings/" not in (error.where or ""):
+            told = unopened(error, name)
+            yield told
+        if not manifests:
+            return
     seen: set[tuple[str, str]] = set()
     for recording in newest:
         seen.add(_identity(recording.manifest))
@@ -262,8 +282,10 @@ def _recording(
         seen.add(_identity(manifest))
         try:
             recording = archive.open(name, manifest.storage.revision, cache_bytes=_CACHE)
-        except (FormatError, ObjectMissingError, ObjectTooShortError) as error:
-            yield _unopened(error, f"{name}@{manifest.storage.revision}")
+        except _UNOPENED as error:
+            found = unopened(error, f"{name}@{manifest.storage.revision}")
+            if found != told:
+                yield found
             continue
         except RecordingNotFoundError:
             continue  # collected since it was read
@@ -273,18 +295,21 @@ def _recording(
             break
 
 
-def _unopened(error: Exception, where: str) -> Fault:
+def unopened(error: StorageError | FormatError, where: str) -> Fault:
+    """Why a recording cannot be opened: its manifest, or a page with the list of its packs."""
     if isinstance(error, FormatError):
         code = "page.corrupted" if "packs/" in (error.where or "") else f"manifest.{error.reason}"
         return fault(code, error.where or where, error.detail)
-    return fault("pack.missing", where, f"the list of packs cannot be read: {error}")
+    _, pack, key = (error.url or "").rpartition("packs/")
+    code = "pack.size" if isinstance(error, ObjectTooShortError) else "pack.missing"
+    return fault(code, pack + key or where, f"the list of packs cannot be read: {error}")
 
 
 def _identity(manifest: Manifest) -> tuple[str, str]:
-    """Two revisions that agree in this have the same records in the same places."""
+    """Two revisions that agree in this say the same of the same records in the same places."""
     storage = manifest.storage
-    places = (storage.packs, storage.pack_pages, storage.segments, storage.literals)
-    return manifest.content.merkle_root, repr(places)
+    places = (storage.packs, storage.pack_pages, storage.segments, storage.literals, storage.inlines, storage.summary)
+    return manifest.content_digest, repr((places, storage.tombstones, storage.withheld))
 
 
 def _depth(level: str) -> int:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from replaypack.errors import (
+    AccessDeniedError,
     ArchiveError,
     FormatError,
     ObjectMissingError,
@@ -83,7 +84,7 @@ class Signers:
                     same = item.content_digest == recording.content_digest
                     detail = "of this content" if same else f"of the content digest {item.content_digest}"
                     yield Seal(label, "unchecked", item.object, item.key_id, detail)
-            except StorageUnsupportedError:
+            except (StorageUnsupportedError, AccessDeniedError):
                 return  # no listing: without a key nothing says what to look for
 
     def satisfied(self, seals: Sequence[Seal]) -> bool:

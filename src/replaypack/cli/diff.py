@@ -51,7 +51,7 @@ def diff(
     if json:
         output.document(found.to_dict())
     else:
-        for line in [found.summary(), found.statistics()] if stat else found.lines(_width()):
+        for line in found.footer() if stat else found.lines(_width()):
             output.line(line)
     if found:
         raise typer.Exit(1)

@@ -92,7 +92,7 @@ def check_proof(
     pairs: list[tuple[str, object]] = [("content digest", checked.content_digest), ("recording id", content.id)]
     row = checked.row
     if row is None:
-        output.line("the record was purged: its leaf is all that remains")
+        output.line("the proof holds its leaf alone, as of a purged record: nothing else of the record is shown")
     else:
         pairs += [("kind", row.kind), ("name", row.name), ("key", row.key.hex()), ("scope", row.scope)]
         for role in files:
@@ -114,7 +114,7 @@ def _describe(proof: Proof, shown: list[str]) -> dict[str, Any]:
         "records": proof.content.records,
         "seq": proof.seq,
         "leaf": proof.leaf.hex(),
-        "purged": row is None,
+        "leaf_only": row is None,
         "checked_payloads": shown,
     }
     if row is not None:

@@ -148,7 +148,8 @@ def _summary(output: Output, recording: Recording) -> None:
     if content.derived_from:
         pairs.append(("derived from", content.derived_from))
     if content.error:
-        pairs.append(("error", f"{content.error.get('type')}: {content.error.get('message')}"))
+        told = [str(content.error[member]) for member in ("type", "message") if content.error.get(member) is not None]
+        pairs.append(("error", ": ".join(told) or "not told"))
     for key, value in content.metadata.items():
         pairs.append((f"metadata {key}", value if isinstance(value, str) else dump_json(jsonable(value))))
     output.pairs(pairs)

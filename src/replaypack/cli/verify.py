@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from replaypack.errors import ArchiveError, FormatError, RecordingNotFoundError, UsageError
+from replaypack.errors import (
+    ArchiveError,
+    FormatError,
+    ObjectMissingError,
+    ObjectTooShortError,
+    RecordingNotFoundError,
+    UsageError,
+)
 
 from ._common import JsonFlag, OptionList, archive_at, located
 from ._output import Output, checking
@@ -173,12 +180,12 @@ def _one(
     report: Callable[[Progress], None] | None,
 ) -> Iterator[Fault]:
     from replaypack.audit import verify_recording
-    from replaypack.audit._faults import manifest_fault
+    from replaypack.audit.verify import unopened
 
     try:
         recording = archive.open(name, revision)
-    except FormatError as error:
-        yield manifest_fault(error, name)._replace(recording=f"{name}@{revision}")
+    except (FormatError, ObjectMissingError, ObjectTooShortError) as error:
+        yield unopened(error, name)._replace(recording=f"{name}@{revision}")
         return
     for fault in verify_recording(recording, level=level, progress=report):
         yield fault._replace(recording=f"{name}@{revision}")

@@ -161,12 +161,12 @@ def check_proof(data: bytes, content_digest: str, *, where: str = "proof") -> Pr
 def check_payload(proof: Proof, role: str, data: bytes) -> None:
     """Check that ``data`` are the bytes of the record's ``request``, ``identity`` or ``response``.
 
-    Raises `ProofError`; also where the record has no such payload, or was purged.
+    Raises `ProofError`; also where the record has no such payload, or the proof no row.
     """
     if role not in ROLES:
         raise UsageError(f"{role!r} is not one of {', '.join(ROLES)}")
     if proof.row is None:
-        raise ProofError(f"record {proof.seq} was purged: nothing is known of its payloads")
+        raise ProofError(f"the proof has no row of record {proof.seq}, as of a purged one: its payloads are not known")
     ref = getattr(proof.row, role)
     if ref is None or ref.encoding == 0:
         raise ProofError(f"record {proof.seq} has no {role}")

@@ -59,6 +59,9 @@ class HttpStorage(RemoteStorage):
             )
             whole = answer.status == 200 and start is not None and stop is not None
             data = await read_up_to(answer.content.read, stop or 0) if whole else await answer.read()
+            chunked = "chunked" in answer.headers.get("Transfer-Encoding", "").lower()
+            if whole and chunked and len(data) < (stop or 0):
+                total = len(data)  # the last chunk says that it is
         return Body(data, first, total)
 
     def _write(self, key: str, data: bytes, *, create: bool, cache_control: str | None) -> None:
