@@ -73,6 +73,38 @@ def test_streams_and_what_is_called_between_their_items(archive: Archive) -> Non
     assert inside == [0, 2, 4]
 
 
+@pytest.mark.parametrize("how", ["sync", "async"])
+def test_what_a_stream_calls_when_it_is_closed_is_inside_of_it(archive: Archive, how: str) -> None:
+    def program(session: ReplaySession) -> int:
+        def items() -> Iterator[int]:
+            try:
+                yield from range(5)
+            finally:
+                session.tool("hang up", {}, lambda: None)
+
+        async def aitems() -> AsyncIterator[int]:
+            with contextlib.closing(items()) as source:
+                for item in source:
+                    yield item
+
+        async def first() -> int:
+            async with contextlib.aclosing(session.astream("model", {}, aitems)) as stream:
+                return await anext(stream)
+
+        if how == "async":
+            return asyncio.run(first())
+        with contextlib.closing(session.stream("model", {}, items)) as stream:
+            return next(stream)
+
+    for _ in range(2):
+        with archive.session("run", strict=True, answer_truncated=True) as session:
+            assert program(session) == 0
+    assert [(r.name, r.attributes, r.flags) for r in archive.open("run").records()] == [
+        ("hang up", {"inside": True}, set()),
+        (None, {"stream": how}, {"truncated"}),
+    ]
+
+
 def test_a_stream_inside_of_a_call_keeps_its_form(archive: Archive) -> None:
     def program(session: ReplaySession, number: Callable[[], int]) -> Any:
         def outer() -> list[int]:

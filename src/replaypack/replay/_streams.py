@@ -134,14 +134,12 @@ def _tee(log: _Log, source: Iterator[Any], convert: Convert | None) -> Generator
             given = log.note(item)
             given = given if convert is None else convert(given)
         except BaseException:
-            log.stopped()
-            _close(source)
+            _end(log, source)
             raise
         try:
             sent = yield given
         except GeneratorExit:
-            log.stopped()
-            _close(source)
+            _end(log, source)
             raise
         except BaseException as thrown:
             step = _thrown(source, "throw", thrown)
@@ -182,14 +180,12 @@ async def opening(opened: Callable[[], Awaitable[Opened]]) -> AsyncGenerator[Any
             given = log.note(item)
             given = given if convert is None else convert(given)
         except BaseException:
-            log.stopped()
-            await _aclose(source)
+            await _aend(log, source)
             raise
         try:
             sent = yield given
         except GeneratorExit:
-            log.stopped()
-            await _aclose(source)
+            await _aend(log, source)
             raise
         except BaseException as thrown:
             step = _thrown(source, "athrow", thrown)
@@ -209,17 +205,28 @@ def _thrown(source: Any, method: str, error: BaseException) -> Callable[[], Any]
     return raises
 
 
-def _close(source: Any) -> None:
+def _end(log: Log, source: Any) -> None:
+    """Close ``source``, which is not read to its end: what that calls is inside of the stream still."""
     close = getattr(source, "close", None)
-    if close is not None:
-        close()
+    try:
+        if close is not None:
+            with log.making():
+                close()
+    finally:
+        log.stopped()
 
 
-async def _aclose(source: Any) -> None:
+async def _aend(log: Log, source: Any) -> None:
+    """`_end`."""
     # Async generators have aclose, the streams of some clients a coroutine close.
     close = getattr(source, "aclose", None) or getattr(source, "close", None)
-    if close is not None and hasattr(closing := close(), "__await__"):
-        await closing
+    try:
+        if close is not None:
+            with log.making():
+                if hasattr(closing := close(), "__await__"):
+                    await closing
+    finally:
+        log.stopped()
 
 
 # Replay
