@@ -151,3 +151,16 @@ def test_a_session_learns_a_secret(tmp_path: Path) -> None:
 def test_a_live_session_has_nothing_to_learn() -> None:
     with ReplaySession("live") as session:
         assert session.learn_secret(SECRET).published == []
+
+
+def test_a_session_of_an_open_recording_and_the_recording_share_their_secrets(tmp_path: Path) -> None:
+    archive, other = Archive(tmp_path / "a"), "canary-of-the-reader"
+    with archive.session("s", secrets=[SECRET]) as session:
+        session.tool("say", {"text": SECRET}, lambda: 1)
+    recording = archive.open("s", secrets=[other])
+    with ReplaySession.from_recording(recording, secrets=iter([SECRET]), on_missing="live") as session:
+        assert session.tool("say", {"text": SECRET}, lambda: 2) == 1
+        session.tool("new", {"texts": [SECRET, other]}, lambda: f"{SECRET} {other}")
+    assert not leaks(tmp_path)
+    [added] = archive.open("s").records(first=1)
+    assert (added.request["args"], added.response) == ({"texts": ["__redacted__"] * 2}, "__redacted__ __redacted__")

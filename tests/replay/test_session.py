@@ -159,6 +159,15 @@ def test_a_session_in_memory_can_be_replayed() -> None:
         ReplaySession("replay")
 
 
+@pytest.mark.parametrize(
+    "option", [{"revision": 1}, {"expect_digest": "0" * 64}, {"expect_manifest": "0" * 64}, {"match": "uuids"}]
+)
+def test_how_to_open_what_is_open_already_is_refused(archive: Archive, option: dict[str, Any]) -> None:
+    record(archive, "r", t=1)
+    with pytest.raises(UsageError, match="is open already"):
+        ReplaySession.from_recording(archive.open("r"), **option)
+
+
 def test_a_locator_names_recording_and_revision(tmp_path: Path) -> None:
     url = str(tmp_path / "a")
     with ReplaySession("record", url, "run") as session:

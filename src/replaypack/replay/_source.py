@@ -116,6 +116,11 @@ class Source:
         """Remove these values too where it is opened or recorded from here on. Raises `UsageError`."""
         self._recording["secrets"] = self._reading["secrets"] = self._recording["secrets"].adding(secrets)
 
+    def share_secrets(self, recording: Recording) -> None:
+        """Have the secrets that it, or a recording which is open, knows be known to both. Raises `UsageError`."""
+        recording.learn_secret(*self._recording["secrets"].raw)
+        self.learn_secret(recording._secrets.raw)
+
     def open(self) -> Recording:
         """Open it for replay. Raises as `Archive.open` does."""
         return self.archive.open(self.name, self.revision, **self._reading)

@@ -46,6 +46,8 @@ _T = TypeVar("_T")
 
 #: Records that an error about unplayed ones names.
 _NAMED = 3
+#: Options that say how a recording is opened, for which it is too late where it is open.
+_OPENING = ("revision", "storage_options", "expect_digest", "expect_manifest", "match")
 
 
 class ReplaySession(Calls):
@@ -130,10 +132,19 @@ class ReplaySession(Calls):
 
     @classmethod
     def from_recording(cls, recording: Recording, **options: Any) -> Self:
-        """A session that replays a recording that is open already, and stays open."""
+        """A session that replays a recording that is open already, and stays open.
+
+        Secrets that the one knows are known to the other from then on. Raises `UsageError`, also for an option that
+        says how to open a recording.
+        """
         require_type("recording", recording, Recording, "a Recording")
+        opening = [name for name in _OPENING if options.get(name) is not None]
+        if opening:
+            raise UsageError(f"the recording is open already: {', '.join(opening)} cannot be given", hint="give them to `open`")
         archive = Archive(recording.storage.url, storage=recording.storage)
         session = cls(ReplayMode.REPLAY, archive, recording.name, **options)
+        assert session._source is not None
+        session._source.share_secrets(recording)
         session._recording = recording
         return session
 
