@@ -199,6 +199,10 @@ class Point:
     tags: set[str]
 
 
+def point_at(x: int) -> Point:
+    return Point(x, {"a"})
+
+
 class Struct(msgspec.Struct):
     at: Point
 
@@ -271,6 +275,12 @@ def test_annotated_pydantic_models_come_back_as_such(archive: Archive) -> None:
             return await session.wrap(ask)()
 
     assert asyncio.run(run()) == asyncio.run(run()) == model(name="m", points=[Point(1, {"b"})])
+
+
+def test_what_a_partial_returns_is_what_its_function_does(archive: Archive) -> None:
+    for _ in range(2):
+        with archive.session("run") as session:
+            assert session.wrap(functools.partial(point_at, 3), name="point")() == Point(3, {"a"})
 
 
 def test_models_come_back_whatever_names_and_types_they_want_of_the_outside(archive: Archive) -> None:

@@ -104,6 +104,7 @@ def _name_of(function: Any) -> str:
 
 def _annotated(function: Any) -> Any:
     """The return annotation (of each item, for generators), where plain data has to be turned back into it."""
+    function = function.func if isinstance(function, partial) else function
     try:
         returns = typing.get_type_hints(function).get("return")
     except Exception:
