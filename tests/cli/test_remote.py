@@ -13,6 +13,7 @@ import pytest
 
 import replaypack
 from replaypack.storage import MemoryStorage
+from tests.support.names import no_invalid_hosts
 from tests.support.proxy import Fault, Proxy
 from tests.support.servers import Server
 
@@ -87,6 +88,7 @@ def test_a_web_server_is_read_and_verified_without_a_listing(archive: str, stati
 )
 @pytest.mark.parametrize("command", ["ls", "verify"])
 def test_a_store_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch, command: str, url: str, said: str) -> None:
+    no_invalid_hosts(monkeypatch)
     monkeypatch.setitem(sys.modules, "paramiko", None)
     result = run(command, url, "--json", "-o", "replaypack.retry_seconds=0")
     assert result.code == 2

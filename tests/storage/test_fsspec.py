@@ -33,6 +33,7 @@ from replaypack.storage import Storage, open_storage
 from replaypack.storage._azure import AzureStorage
 from replaypack.storage._options import StorageOptions
 from tests.storage.contract import BIG, StorageContract
+from tests.support.names import no_invalid_hosts
 
 _numbers = itertools.count()
 
@@ -168,6 +169,7 @@ fsspec.register_implementation("unopenabletest", Unopenable, clobber=True)
 def test_every_failure_to_reach_it_is_one_of_ours(
     monkeypatch: pytest.MonkeyPatch, url: str, kind: type[StorageError], said: str
 ) -> None:
+    no_invalid_hosts(monkeypatch)
     monkeypatch.setitem(sys.modules, "paramiko", None)
     options: dict[str, Any] = {"replaypack": {"retry_seconds": 0}} | (
         {"password": "canary"} if url.startswith("unop") else {}
