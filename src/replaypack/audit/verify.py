@@ -136,8 +136,8 @@ def verify_archive(
     ``state`` is a file in which a run notes what it has checked, and which it removes at its end. After an
     interruption the same call goes on: it repeats the faults of recordings that were finished, and does not read
     again the packs that were sound *then* (it looks whether they are there, with their sizes, and their tables of
-    contents). ``on_resume`` is told at the end how
-    much that was. A recording that was not finished begins anew, but for its packs.
+    contents). ``on_resume`` is told at the end how much that was. A recording that was not finished begins anew, but
+    for its packs.
 
     Raises `UsageError` for a file that is something else or the state of another archive, `StorageError` where the
     store cannot be asked, `ObjectMissingError` where there is no archive at all: what was not checked must not look

@@ -140,7 +140,9 @@ class ReplaySession(Calls):
         require_type("recording", recording, Recording, "a Recording")
         opening = [name for name in _OPENING if options.get(name) is not None]
         if opening:
-            raise UsageError(f"the recording is open already: {', '.join(opening)} cannot be given", hint="give them to `open`")
+            raise UsageError(
+                f"the recording is open already: {', '.join(opening)} cannot be given", hint="give them to `open`"
+            )
         archive = Archive(recording.storage.url, storage=recording.storage)
         session = cls(ReplayMode.REPLAY, archive, recording.name, **options)
         assert session._source is not None
