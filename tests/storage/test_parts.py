@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import ftplib
+import functools
 import http.client
+import http.server
 import socket
 import ssl
 import subprocess
@@ -176,6 +178,8 @@ def test_no_key_leads_out_of_the_archive(text: str) -> None:
         ("https://user:pw@h/a?X-Amz-Signature=1#x", "https://h/a"),
         ("sftp://me:p%40ss@h:22/a", "sftp://h:22/a"),
         ("sftp://me:p@s s@h:22/a@b", "sftp://h:22/a@b"),
+        ("s3://key:a::b@bucket/x", "s3://bucket/x"),
+        ("zip::https://me:p@[::1]:8080/x.zip?sig=1", "zip::https://[::1]:8080/x.zip"),
         ("zip://in::https://u:p@h/a.zip?sig=1", "zip://in::https://h/a.zip"),
         ("simplecache::s3://k:s@b/a", "simplecache::s3://b/a"),
         ("/a/path?with#odd", "/a/path?with#odd"),
@@ -330,6 +334,24 @@ def test_what_is_no_url_is_refused_at_once(url: str) -> None:
         open_storage(url)
     assert caught.value.hint is not None
     assert "canary" not in str(caught.value)
+
+
+def test_an_address_in_brackets_is_no_chain_of_urls(tmp_path: Path) -> None:
+    pytest.importorskip("aiohttp")
+    (tmp_path / "k").write_bytes(b"value")
+    quiet = type("Quiet", (http.server.SimpleHTTPRequestHandler,), {"log_message": lambda *_: None})
+    handler = functools.partial(quiet, directory=str(tmp_path))
+    server_type = type("Server", (http.server.ThreadingHTTPServer,), {"address_family": socket.AF_INET6})
+    try:
+        server = server_type(("::1", 0), handler)
+    except OSError:
+        pytest.skip("no IPv6 here")
+    with server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://[::1]:{server.server_address[1]}"
+        with open_storage(url) as storage:
+            assert (storage.url, storage.get("k")) == (url, b"value")
+        server.shutdown()
 
 
 def test_an_access_point_is_a_url() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote, unquote, urlsplit
 
-__all__ = ["CredentialFilter", "safe_url"]
+__all__ = ["CredentialFilter", "links", "safe_url"]
 
 HIDDEN: Final = "***"
 
@@ -27,13 +27,16 @@ _PARAMETER = re.compile(
 )
 
 
+def links(url: str) -> list[str]:
+    """The parts of a chained URL (``zip::https://…``); one of any other. Colons of an IPv6 address part nothing."""
+    return re.split(r"::(?![^][/]*\])", url)
+
+
 def safe_url(url: str) -> str:
-    """``url`` without user, password, query and fragment; chained URLs (``zip::https://…``) part by part."""
-    parts = []
-    for part in url.split("::"):
-        bare = re.split(r"[?#]", part, maxsplit=1)[0] if "://" in part else part
-        parts.append(_USER_INFO_OF_URL.sub("", bare))
-    return "::".join(parts)
+    """``url`` without user, password, query and fragment; chained URLs part by part."""
+    # Of the whole first: a password may look like a chain.
+    parts = links(_USER_INFO_OF_URL.sub("", url))
+    return "::".join(re.split(r"[?#]", part, maxsplit=1)[0] if "://" in part else part for part in parts)
 
 
 class CredentialFilter:
@@ -41,7 +44,7 @@ class CredentialFilter:
 
     def __init__(self, url: str, options: Mapping[str, Any]) -> None:
         secrets = set(_secrets(options))
-        for part in url.split("::"):
+        for part in links(url):
             if "://" in part:
                 secrets.update(_secrets_of_url(part))
         # Short values would blank out half of a message, and guard nothing.

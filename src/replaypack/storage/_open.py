@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from replaypack.errors import StorageUnsupportedError
-from replaypack.storage._credentials import safe_url
+from replaypack.storage._credentials import links, safe_url
 from replaypack.storage._local import LocalStorage
 from replaypack.storage._memory import MemoryStorage
 from replaypack.storage._options import StorageOptions, check_endpoint, split_options
@@ -74,7 +74,7 @@ def _open_zip(address: str, prefix: str, options: StorageOptions, foreign: Mappi
 def _open_remote(protocol: str, address: str, options: StorageOptions, foreign: Mapping[str, Any]) -> RemoteStorage:
     _check_url(protocol, address)
     # Imported here: an archive on a disk is opened without the modules of all the others.
-    if "::" not in address:
+    if len(links(address)) == 1:
         if protocol in ("s3", "s3a", "gs", "gcs"):
             check_endpoint(foreign, url=safe_url(address))
         if protocol in ("s3", "s3a"):
@@ -112,7 +112,7 @@ def _check_url(protocol: str, address: str) -> None:
     """Raise `StorageUnsupportedError` for what is no URL: client libraries say so in many ways, some of them late."""
     problem = None
     try:
-        parts = [urlsplit(part) for part in address.split("::")]
+        parts = [urlsplit(part) for part in links(address)]
         if any(part.scheme in _WITH_PORT and part.port == 0 for part in parts):
             problem = "there is no port 0"
     except ValueError as error:
@@ -121,7 +121,7 @@ def _check_url(protocol: str, address: str) -> None:
     if problem is not None:
         hint = "write e.g. https://host:8080/path; in a password letters such as @ : / # stand as %40 %3A %2F %23"
         raise StorageUnsupportedError(problem, operation="open", url=f"{protocol}://…", hint=hint)
-    if protocol in _WITH_HOST and "::" not in address and not parts[0].netloc:
+    if protocol in _WITH_HOST and len(parts) == 1 and not parts[0].netloc:
         raise StorageUnsupportedError(
             "the URL names no host or bucket",
             operation="open",
