@@ -240,3 +240,20 @@ def test_masks(pointers: list[str], kept: Any) -> None:
     if isinstance(masked, dict) and masked.get("d") == PLACEHOLDER.encode():
         masked["d"] = PLACEHOLDER
     assert masked == kept
+
+
+def test_streams_and_calls_inside_of_calls_stay_what_they_are(tmp_path: Path) -> None:
+    archive = Archive(tmp_path)
+
+    def run(name: str) -> list[Any]:
+        with archive.session(name, strict=True) as session:
+            tool = {"name": "inner", "args": {}}
+            return [
+                session.tool("outer", {}, lambda: session.call("tool", tool, lambda: "inside")),
+                session.call("tool", tool, lambda: "outside"),
+                list(session.stream("model", {}, lambda: iter([1, 2]))),
+            ]
+
+    live = run("r")
+    sanitise(archive.open("r"), archive, "made", allow=["/request", "/response"])
+    assert run("made") == live

@@ -39,6 +39,8 @@ __all__ = ["STATEMENT", "Removal", "Sanitised", "sanitise"]
 
 #: The member of the metadata that says what was removed.
 STATEMENT = "replaypack.sanitised"
+#: Attributes of the format's own (spec/registry.md), without which a replay takes a record for something else.
+_OWN = (("inside", True), ("stream", "async"), ("stream", "sync"))
 
 
 class Removal(NamedTuple):
@@ -86,8 +88,9 @@ def sanitise(
     ``redact`` is the redaction policy, which is applied on top of the source's; None only removes ``secrets`` (values
     of 6 bytes and more). ``allow`` keeps only what these JSON pointers name (`Allow`) of payloads, attributes,
     metadata and errors, and replaces all else by placeholders; scopes become pseudonyms unless ``/scope`` is allowed.
-    Kinds, names of tools and models, times and sizes stay. Keys are computed anew of what is left, so that a replay
-    under the policy finds what was only redacted; those of the host stay, which ``kept_keys`` counts.
+    Kinds, names of tools and models, times and sizes stay, and whether a call was a stream, or made inside of another.
+    Keys are computed anew of what is left, so that a replay under the policy finds what was only redacted; those of the
+    host stay, which ``kept_keys`` counts.
 
     The same source and rules give the same content digest. ``report`` is told of each removal. Nothing is visible
     before it is whole.
@@ -199,8 +202,11 @@ class _Sanitiser:
         for part, value in (("kind", row.kind), ("name", row.name)):
             self._note(row.seq, part, value)
         call["scope"] = self._scope(row.seq, row.scope)
-        attributes = self._take(row.seq, "attributes", row.attributes)
-        call["attributes"] = attributes if type(attributes) is dict else None
+        given = row.attributes or {}
+        own = {name: value for name, value in given.items() if (name, value) in _OWN}
+        others = {name: value for name, value in given.items() if name not in own}
+        attributes = self._take(row.seq, "attributes", others or None)
+        call["attributes"] = {**(attributes if type(attributes) is dict else {}), **own} or None
         if row.scheme == "opaque" or row.identity is not None:
             call["request"] = self._take(row.seq, "request", record.request)
         if row.scheme != "opaque":
