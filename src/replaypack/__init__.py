@@ -96,16 +96,18 @@ _MODULES = frozenset(
 )
 
 
-def __getattr__(name: str) -> Any:
-    # Imported when it is asked for: the command line is to answer an interrupt from its first moment on, and whoever
-    # replays need not load what records.
-    if name in _HOMES:
-        value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-        globals()[name] = value
-        return value
-    if name in _MODULES:
-        return import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # or any name would be one of the package, misspelt ones too
+
+    def __getattr__(name: str) -> Any:
+        # Imported when it is asked for: the command line is to answer an interrupt from its first moment on, and
+        # whoever replays need not load what records.
+        if name in _HOMES:
+            value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+            globals()[name] = value
+            return value
+        if name in _MODULES:
+            return import_module(f"{__name__}.{name}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import assert_type
 import replaypack
 from replaypack import ReplaySession
+from replaypack.errors import UsageError
 
 @replaypack.tool
 def search(query: str, limit: int = 5) -> list[str]:
@@ -56,6 +57,7 @@ async def main(session: ReplaySession) -> None:
     assert_type(await session.acall("t", {}, later), int)
     assert_type(await replaypack.acall("tool", 1, later), int)
     assert_type(replaypack.call("tool", 1, lambda: 1), int)
+    assert_type(replaypack.errors.UsageError("no"), UsageError)
     assert_type(list(session.stream("model", 1, lambda: iter([1]))), list[int])
     assert_type([n async for n in session.astream("model", 1, lambda: acount(1))], list[int])
 
@@ -87,6 +89,7 @@ def check(session: ReplaySession) -> None:
     session.wrap(search)(limit=1)
     ReplaySession("loud")
     ReplaySession("replay", on_missing="last")
+    replaypack.curent_session()
 """
 
 
@@ -111,4 +114,4 @@ def mypy(path: Path, program: str) -> list[str]:
 def test_signatures_survive_for_a_type_checker(tmp_path: Path) -> None:
     assert mypy(tmp_path / "good.py", GOOD) == []
     wrong = {int(line.split(":")[1]) for line in mypy(tmp_path / "bad.py", BAD)}
-    assert wrong == {13, 14, 15, 16, 17, 18}
+    assert wrong == {13, 14, 15, 16, 17, 18, 19}
