@@ -13,9 +13,9 @@ class CopiedRecording(NamedTuple):
     """What became of one recording.
 
     ``state``: ``copied``, ``there`` (nothing to do), ``left out`` (``note`` says why), or ``failed`` (it is damaged in
-    the source, ``error`` says how; at the destination everything of that name is as it was). ``name`` and ``revision``
-    are those at the destination, ``from_name`` and ``from_revision`` those at the source, None where there is none, or
-    it is not known; ``signatures`` counts those that were copied.
+    the source, ``error`` says how; a recording that the destination has of that name is as it was). ``name`` and
+    ``revision`` are those at the destination, ``from_name`` and ``from_revision`` those at the source, None where there
+    is none, or it is not known; ``signatures`` counts those that were copied of a recording that is there now.
     """
 
     name: str
