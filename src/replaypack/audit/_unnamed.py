@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 
@@ -46,6 +47,8 @@ class Unnamed:
         self._shown: dict[str, set[tuple[int, frozenset[int]]]] = {}
         #: A name of each recording that has tombstones, by its id.
         self._names: dict[str, str] = {}
+        #: By the id of a recording `_purged` of it.
+        self._gone: dict[str, list[int]] = {}
         if self._sizes:
             self._read_manifests()
 
@@ -95,7 +98,7 @@ class Unnamed:
                 found = self._rows(PackRef(pack.hex(), size))
             for id_, seqs in found.items():
                 how = "no manifest shows them, and this pack, which none names, still has what they said"
-                yield unfinished(pack_key_of(pack.hex()), sorted(seqs), how)._replace(recording=self._names[id_])
+                yield unfinished(pack_key_of(pack.hex()), sorted(set(seqs)), how)._replace(recording=self._names[id_])
 
     def _rows(self, ref: PackRef) -> dict[str, list[int]]:
         """Which purged records a pack has rows of, by the id of their recording."""
@@ -108,7 +111,8 @@ class Unnamed:
         for info in toc.frames:
             if info.kind != FrameKind.RECORD or info.origin is None or info.origin not in purged:
                 continue
-            there = [seq for seq in purged[info.origin] if info.first <= seq < info.first + info.count]
+            gone = purged[info.origin]
+            there = gone[bisect_left(gone, info.first) : bisect_left(gone, info.first + info.count)]
             if there:
                 frame = RecordFrame(read_frame(reader, ref, info))
                 rows = [seq for seq in there if frame.entry(seq - info.first).row]
@@ -116,10 +120,13 @@ class Unnamed:
                     found.setdefault(toc.origins[info.origin].recording.hex(), []).extend(rows)
         return found
 
-    def _purged(self, id_: str) -> set[int]:
-        """The records that are purged in a manifest of the recording, and that none shows."""
+    def _purged(self, id_: str) -> list[int]:
+        """The records (ascending) that are purged in a manifest of the recording, and that none shows."""
         if id_ not in self._names:
-            return set()
-        manifests = self._shown[id_]
-        gone: set[int] = set().union(*(purged for _, purged in manifests))
-        return {seq for seq in gone if all(seq >= records or seq in purged for records, purged in manifests)}
+            return []
+        if id_ not in self._gone:
+            manifests = self._shown[id_]
+            gone: set[int] = set().union(*(purged for _, purged in manifests))
+            shown = (seq for seq in gone if any(seq < records and seq not in purged for records, purged in manifests))
+            self._gone[id_] = sorted(gone.difference(shown))
+        return self._gone[id_]
