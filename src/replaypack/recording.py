@@ -32,6 +32,7 @@ from .format.notes import redaction_policy
 from .format.recipe import BLOB_LIMIT, Range
 from .format.record_frame import RecordFrame
 from .format.row import STATUSES, Row, discriminator
+from .policies._secrets import KnownSecrets
 from .policies.matching import MatchPolicy
 from .policies.redaction import Redactor, known_secrets
 from .record import Record
@@ -85,7 +86,7 @@ class Recording:
         secrets: Iterable[str | bytes] = (),
     ) -> None:
         self._secrets = known_secrets(secrets)
-        self._redactor_made: tuple[Redaction, Redactor | None] | None = None
+        self._redactor_made: tuple[Redaction, KnownSecrets, Redactor | None] | None = None
         self._storage = storage
         self._name = name
         self._refresh = refresh
@@ -233,11 +234,11 @@ class Recording:
 
         Raises `FormatError` (``future_version``) where this version does not know the recording's policy.
         """
-        noted = self._manifest.content.redaction
-        made = self._redactor_made
-        if made is None or made[0] is not noted:
-            made = self._redactor_made = (noted, Redactor.of(redaction_policy(noted), self._secrets))
-        return made[1]
+        noted, secrets, made = self._manifest.content.redaction, self._secrets, self._redactor_made
+        # A secret may be learned while another thread makes it.
+        if made is None or made[0] is not noted or made[1] is not secrets:
+            made = self._redactor_made = (noted, secrets, Redactor.of(redaction_policy(noted), secrets))
+        return made[2]
 
     def learn_secret(self, *secrets: str | bytes) -> None:
         """Remove these values too from calls before they are looked up, as ``secrets`` of `open` are.
@@ -245,7 +246,6 @@ class Recording:
         Raises `UsageError` for a value that is too short.
         """
         self._secrets = self._secrets.adding(secrets)
-        self._redactor_made = None
 
     def key_of(self, kind: str, identity: object) -> bytes:
         """The key (32 bytes) that this recording has for a call: its identity redacted, its match policy applied.

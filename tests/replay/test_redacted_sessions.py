@@ -9,6 +9,7 @@ import pytest
 
 from replaypack import Archive, ReplayMismatch, ReplaySession
 from replaypack.errors import ReplaypackWarning, UsageError
+from replaypack.policies.redaction import Redactor
 from replaypack.replay.mismatch import explain
 from tests.policies.canaries import leaks
 
@@ -164,3 +165,23 @@ def test_a_session_of_an_open_recording_and_the_recording_share_their_secrets(tm
     assert not leaks(tmp_path)
     [added] = archive.open("s").records(first=1)
     assert (added.request["args"], added.response) == ({"texts": ["__redacted__"] * 2}, "__redacted__ __redacted__")
+
+
+def test_a_secret_that_is_learned_while_another_thread_looks_something_up_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = Archive(tmp_path / "a")
+    with archive.session("s") as session:
+        session.tool("t", {}, lambda: 1)
+    recording = archive.open("s")
+    real = Redactor.of
+
+    def slow(*given: Any) -> Redactor | None:
+        made = real(*given)
+        monkeypatch.undo()
+        recording.learn_secret(SECRET)
+        return made
+
+    monkeypatch.setattr(Redactor, "of", slow)
+    recording.key_of("tool", {})
+    assert recording.key_of("tool", {"text": SECRET}) == recording.key_of("tool", {"text": "__redacted__"})
