@@ -22,6 +22,7 @@ __all__ = ["open_storage"]
 
 _PROTOCOL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)(?:://|::)")  # two letters at least: "C:" is a drive
 
+#: Protocols whose URLs may name a port, and those whose URLs name a host or a bucket.
 _WITH_PORT = frozenset({"http", "https", "ftp", "sftp", "ssh"})
 _WITH_HOST = _WITH_PORT | {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"}
 _CACHES = frozenset({"simplecache", "filecache", "blockcache", "cached"})
