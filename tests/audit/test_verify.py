@@ -18,6 +18,7 @@ from replaypack.audit import LEVELS, Fault, Level, Progress, _literals, verify_a
 from replaypack.errors import AccessDeniedError, ObjectMissingError, StorageUnavailableError, UsageError
 from replaypack.format.manifest import encode_manifest, parse_manifest
 from replaypack.format.manifest_members import PackRef, Tombstone
+from replaypack.format.names import pack_key_of
 from replaypack.format.recipe import Range
 from replaypack.storage import KeyRange, LocalStorage
 
@@ -194,6 +195,20 @@ def test_damage_of_a_frame_is_told_with_its_place_and_what_it_held(archive_path:
     assert {fault.code for fault in found} == {"frame.corrupted", "blob.unreadable"}
     [unreadable] = [fault for fault in found if fault.code == "blob.unreadable"]
     assert unreadable.where.startswith("records ")
+
+
+def test_records_behind_damaged_ones_are_not_out_of_order(tmp_path: Path) -> None:
+    archive = Archive(tmp_path / "a")
+    with archive.recorder(NAME, flush_interval=None) as recorder:
+        for number in range(300):
+            recorder.append(kind="tool", identity=number, response=random.Random(number).randbytes(1500).hex())
+    frames = [frame for _, frame in archive.open(NAME).index.frames()]
+    assert len(frames) > 4
+    for frame in frames:
+        pack = tmp_path / "a" / pack_key_of(frame.pack.digest)
+        flip(pack, frame.at.offset + frame.at.length // 2)
+        assert codes(tmp_path / "a") - {"blob.unreadable"} == {"frame.corrupted"}
+        flip(pack, frame.at.offset + frame.at.length // 2)
 
 
 def test_damage_in_several_places_is_all_listed(archive_path: Path) -> None:

@@ -67,6 +67,11 @@ class Spans:
         at = bisect_right(self.starts, number) - 1
         return at >= 0 and number < self.ends[at]
 
+    def covers(self, first: int, end: int) -> bool:
+        """Whether all numbers from ``first`` up to ``end``, which is not included, are in it."""
+        at = bisect_right(self.starts, first) - 1
+        return at >= 0 and end <= self.ends[at]
+
     def __bool__(self) -> bool:
         return bool(self.starts)
 

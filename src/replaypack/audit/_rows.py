@@ -103,7 +103,7 @@ class RowChecker:
                 self._purged += 1
                 continue
             rows = item.rows
-            if rows[0].seq != expected:
+            if rows[0].seq != expected and not self._lost.covers(expected, rows[0].seq):
                 message = f"record {rows[0].seq} stands where {expected} should"
                 yield fault("row.order", item.frame.where, message)
             expected = rows[-1].seq + 1
