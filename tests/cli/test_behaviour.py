@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import replaypack
+from replaypack.cli import _app
 
 from .conftest import CANARY, environment, is_safe, run, run_on_terminal, run_process
 
@@ -204,6 +205,18 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
     env["PYTHONPATH"] = os.pathsep.join([str(tmp_path), env["PYTHONPATH"]])
     done = subprocess.run([sys.executable, *how, "ls", str(tmp_path)], capture_output=True, text=True, env=env)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
+@pytest.mark.parametrize("step", ["make_context", "parse_args", "resolve_command"])
+def test_an_interrupt_while_the_command_line_is_parsed_is_said(
+    archive: str, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_app._Group, step, interrupted)
+    done = run("ls", archive)
+    assert (done.code, done.out, done.err) == (130, "", "interrupted\n")
 
 
 def test_help_and_version_are_there_without_loading_filesystems(archive: str) -> None:

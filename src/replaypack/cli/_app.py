@@ -48,6 +48,10 @@ from ._text import dump_json, escape
 __all__ = ["app", "run"]
 
 
+class _Told(Exception):
+    """A command was interrupted, and that was said."""
+
+
 class _Group(TyperGroup):
     """Turns every error into a sentence and an exit code, and mistyped commands into suggestions."""
 
@@ -63,8 +67,8 @@ class _Group(TyperGroup):
                 _json_error(error_object(error))
             raise typer.Exit(exit_code(error)) from None
         except KeyboardInterrupt as error:
-            print(f"interrupted: {error}" if str(error) else "interrupted", file=sys.stderr)
-            raise typer.Exit(130) from None
+            _interrupted(str(error))
+            raise _Told from None
         except BrokenPipeError:
             silence(sys.stdout)
             raise typer.Exit(141) from None
@@ -139,14 +143,22 @@ def run(arguments: list[str]) -> int:
     _json.wanted = "--json" in arguments
     try:
         code = typer.main.get_command(app).main(arguments or ["--help"], prog_name="replaypack", standalone_mode=False)
+        if code == 130:  # what the parser makes of an interrupt while it is at work itself
+            return _interrupted()
         return code if isinstance(code, int) else 0
-    except (typer.Abort, KeyboardInterrupt):
-        print("interrupted", file=sys.stderr)
+    except _Told:
         return 130
+    except (typer.Abort, KeyboardInterrupt):
+        return _interrupted()
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 1
     except Exception as error:
         return _unexpected(error)
+
+
+def _interrupted(how: str = "") -> int:
+    print(f"interrupted: {how}" if how else "interrupted", file=sys.stderr)
+    return 130
 
 
 class _json:
