@@ -234,7 +234,7 @@ def test_one_attempt_is_one_request(s3_bucket: Bucket) -> None:
         assert 3 <= len(s3_bucket.proxy.requests) <= most
 
 
-def test_waits_are_drawn_from_the_injected_clock(s3_bucket: Bucket) -> None:
+def test_waits_are_drawn_from_the_injected_clock(s3_bucket: Bucket, caplog: pytest.LogCaptureFixture) -> None:
     storage = s3_bucket.open()
     now, slept = 0.0, []
 
@@ -248,6 +248,10 @@ def test_waits_are_drawn_from_the_injected_clock(s3_bucket: Bucket) -> None:
     with pytest.raises(StorageUnavailableError):
         storage.get("k")
     assert slept == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2])  # 6.4 more would pass the ten seconds
+    # Nobody waits for a minute without a word.
+    [said] = caplog.messages
+    assert said.startswith(f"{storage.url}: ")
+    assert said.endswith("; trying again for 6 s at most")
 
 
 def test_a_server_that_does_not_answer_is_a_timeout(s3_bucket: Bucket) -> None:

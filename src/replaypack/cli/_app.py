@@ -6,6 +6,7 @@ interrupted; 141 the reader of a pipe went away.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import traceback
@@ -140,6 +141,9 @@ def run(arguments: list[str]) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     warnings.showwarning = _show_warning
+    logger = logging.getLogger("replaypack")
+    if not logger.handlers:
+        logger.addHandler(_Logged(logging.WARNING))
     _json.wanted = "--json" in arguments
     try:
         code = typer.main.get_command(app).main(arguments or ["--help"], prog_name="replaypack", standalone_mode=False)
@@ -196,6 +200,13 @@ def _unexpected(error: Exception) -> int:
 def _debug() -> None:
     if os.environ.get("REPLAYPACK_DEBUG", "0") not in ("", "0"):
         traceback.print_exc()
+
+
+class _Logged(logging.Handler):
+    """What the library logs is a warning of the command line."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        _show_warning(record.getMessage())
 
 
 def _show_warning(message: Warning | str, *_args: Any, **_options: Any) -> None:

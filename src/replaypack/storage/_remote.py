@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import os
 import threading
 import weakref
@@ -21,6 +23,8 @@ from replaypack.storage._retry import Retry
 
 __all__ = ["Body", "RemoteStorage", "content_range"]
 
+logger = logging.getLogger("replaypack.storage")
+
 T = TypeVar("T")
 _instances: weakref.WeakSet[RemoteStorage] = weakref.WeakSet()
 _inherited: list[Any] = []
@@ -28,6 +32,12 @@ Answers = list[bytes]  # inside the class the name is a method's
 
 BYTES_PER_SECOND: Final = 64 * 1024
 """A request may take this much longer than `StorageOptions.request_seconds` for its size: a slow line is no fault."""
+
+PATIENCE: Final = 3.0
+"""Seconds for which a store that does not answer is waited for without a word."""
+
+NOTED_EVERY: Final = 30.0
+"""Seconds between two such words."""
 
 UNKNOWN_SIZE: Final = 64 << 20
 """Bytes that the time limit of a read of unknown size allows for."""
@@ -56,6 +66,7 @@ class RemoteStorage(Storage):
         self.url = safe_url(address).rstrip("/")
         self.read_only = options.read_only
         self.retry = Retry(options.retry_seconds)
+        self._noted = -math.inf
         self._address = address
         self._options = options
         self._foreign = dict(foreign)
@@ -260,7 +271,7 @@ class RemoteStorage(Storage):
         """The result of ``attempt``, tried again where that may help; failures as our errors."""
         reading = operation.startswith("get")
         try:
-            return self.retry.run(attempt, lambda error: _may_retry(error, reading=reading))
+            return self.retry.run(attempt, lambda error: _may_retry(error, reading=reading), self._note_waiting)
         except StorageError as error:
             known: StorageError | None = error
         except Exception as error:
@@ -275,6 +286,15 @@ class RemoteStorage(Storage):
         raise known or build_error(
             failure, operation=operation, url=self._at(key), message=self._credentials.clean(failure.message)
         )
+
+    def _note_waiting(self, error: Exception, left: float) -> None:
+        """Say, now and then, that a store is waited for: it may take a minute until that is an error."""
+        now = self.retry.clock()
+        if self.retry.seconds - left < PATIENCE or now - self._noted < NOTED_EVERY:
+            return
+        self._noted = now
+        why = self._credentials.clean(classify(error, reading=True).message)
+        logger.warning("%s: %s; trying again for %d s at most", self.url, why, left)
 
     def _without_package(self, failure: Failure) -> Failure:
         how = f"pip install 'replaypack[{self.extra}]'" if self.extra else "install it with pip"

@@ -32,8 +32,16 @@ class Retry:
     sleep: Callable[[float], None] = time.sleep
     jitter: Callable[[], float] = random.random
 
-    def run(self, attempt: Callable[[], T], may_retry: Callable[[Exception], bool]) -> T:
-        """What ``attempt`` returns; its last exception once ``may_retry`` says no, or time is up."""
+    def run(
+        self,
+        attempt: Callable[[], T],
+        may_retry: Callable[[Exception], bool],
+        waiting: Callable[[Exception, float], None] = lambda error, left: None,
+    ) -> T:
+        """What ``attempt`` returns; its last exception once ``may_retry`` says no, or time is up.
+
+        ``waiting`` is told of each exception after which it is tried again, and how many seconds are left.
+        """
         end = self.clock() + self.seconds
         bound = FIRST_WAIT
         while True:
@@ -43,5 +51,6 @@ class Retry:
                 wait = bound * self.jitter()
                 if not may_retry(error) or self.clock() + wait >= end:
                     raise
+                waiting(error, end - self.clock())
             self.sleep(wait)
             bound = min(bound * 2, LONGEST_WAIT)
