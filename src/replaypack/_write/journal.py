@@ -126,6 +126,8 @@ class JournalFile:
     def _failed(self, verb: str, error: OSError) -> JournalError:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             hint = "free some space"
+            if verb != "create":
+                hint += "; what was recorded before is in the journal: `replaypack recover` publishes it"
         elif state_directory() in self.path.parents:
             hint = "set XDG_STATE_HOME to a directory that can be written"
         else:
