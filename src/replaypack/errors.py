@@ -524,6 +524,10 @@ class WeakGuaranteeWarning(ReplaypackWarning):
     """The storage behind a URL cannot give a guarantee that the archive protocol relies on."""
 
 
+#: What reading raises where stored bytes are not what they should be, or are gone; a store that answers is in order.
+DAMAGED = (FormatError, ObjectMissingError, ObjectTooShortError)
+
+
 def without_frames(error: _Error) -> _Error:
     """``error``, to be reported later: its traceback, and those of its causes, would hold what was read at the time."""
     links: list[BaseException] = [error]

@@ -12,8 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from replaypack import Archive
-from replaypack.audit import stats, stats_archive
+from replaypack.audit import Progress, stats, stats_archive
 from replaypack.audit._tokens import Tokens, tokens_of
+from replaypack.errors import FormatError, RecordingNotFoundError
+from replaypack.format.names import pack_key_of
+
+from .support import flip
 
 OPENAI = {
     "id": "chatcmpl-1",
@@ -160,6 +164,29 @@ def test_an_archive(tmp_path: Path) -> None:
     json.dumps(whole.to_dict())
 
 
+def test_a_damaged_recording_counts_for_nothing(tmp_path: Path) -> None:
+    archive = Archive(tmp_path / "a")
+    for name in ("a", "b", "c"):
+        with archive.recorder(name) as recorder:
+            recorder.append(kind="tool", identity=name, response=1)
+            recorder.append(kind="model", identity=1, response=random.Random(name).randbytes(300_000))
+    [pack] = archive.open("b").index.packs
+    flip(tmp_path / "a" / pack_key_of(pack.digest), pack.size // 2)
+    reports: list[Progress] = []
+    with pytest.raises(FormatError):
+        stats_archive(archive, ["b"], progress=reports.append)
+    assert reports, "no record of it could be read"
+    with pytest.raises(FormatError):
+        stats_archive(archive)
+    whole = stats_archive(archive, keep_going=True)
+    [failed] = whole.failed
+    assert (failed.name, failed.error.code) == ("b", "format.corrupted")
+    assert whole._replace(failed=[]) == stats_archive(archive, ["a", "c"])
+    assert json.loads(json.dumps(whole.to_dict()))["failed"][0]["error"]["code"] == "format.corrupted"
+    with pytest.raises(RecordingNotFoundError):
+        stats_archive(archive, ["a", "nowhere"], keep_going=True)
+
+
 def test_an_empty_recording(tmp_path: Path) -> None:
     archive = Archive(tmp_path / "a")
     archive.recorder("r").seal()
@@ -185,6 +212,24 @@ def test_very_many_payloads_and_names_are_bounded(tmp_path: Path, monkeypatch: p
     assert found.unique_bytes == pytest.approx(found.bytes, rel=0.35)
     assert len(found.groups) == 6
     assert [group.calls for group in found.groups if group.kind == "(others)"] == [4 * 333]
+
+
+def test_a_sample_of_all_is_that_of_the_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib
+
+    module = importlib.import_module("replaypack.audit.stats")
+    monkeypatch.setattr(module, "_REMEMBERED", 100)
+    random_ = random.Random(5)
+    pool = [(random_.randbytes(32), random_.randrange(10_000)) for _ in range(2000)]
+    at_once, together = module._Distinct(), module._Distinct()
+    for count in (50, 1500, 10, 400):
+        part = module._Distinct()
+        for digest, size in random_.choices(pool, k=count):
+            at_once.add(digest, size, 0)
+            part.add(digest, size, 0)
+        together.add_all(part)
+        assert (together.level, together._sizes) == (at_once.level, at_once._sizes)
+    assert together.level > 0
 
 
 @given(st.integers(0, 1 << 62))

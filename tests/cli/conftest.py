@@ -19,6 +19,7 @@ import pytest
 
 import replaypack
 from replaypack.cli import main
+from replaypack.format.names import pack_key_of
 
 SOURCE = str(Path(replaypack.__file__).parent.parent)
 
@@ -139,6 +140,14 @@ def _at_the_screen(screen: int, typed: str, prompt: str) -> bytes:
 def _own_journals(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Journals of remote archives away from the user's, and from those of test runs beside this one."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+
+
+def without_pack(archive: replaypack.Archive, name: str) -> Path:
+    """Delete the only pack of a recording; return where it was."""
+    [pack] = archive.open(name).index.packs
+    path = Path(archive.url) / pack_key_of(pack.digest)
+    path.unlink()
+    return path
 
 
 @pytest.fixture(scope="session")

@@ -155,10 +155,36 @@ def test_a_narrow_terminal_loses_no_column_silently(archive: str) -> None:
     assert "too narrow for WRITER" in run_on_terminal("log", at, columns=80).out
 
 
-def test_nothing_found_is_said_on_a_terminal_alone(archive: str) -> None:
-    arguments = ["show", f"{archive}#team/mixed", "--kind", "none"]
+@pytest.mark.parametrize(
+    ("filters", "note"),
+    [
+        (["--kind", "tol"], "no records of kind 'tol'; there are http, model, tool"),
+        (["--kind", "tol", "--kind", "x", "-r"], "no records of kind 'tol' or 'x'; there are http, model, tool"),
+        (["--kind", "tool", "--status", "interrupted"], "no records match"),
+        (["--name", "serch"], "no records match"),
+        (["--scope", "nowhere"], "no records match"),
+        (["--first", "100", "--follow"], "no records match"),
+    ],
+)
+def test_a_filter_that_leaves_nothing_is_noted(archive: str, filters: list[str], note: str) -> None:
+    result = run("show", f"{archive}#team/mixed", *filters)
+    assert result == (0, "", f"note: {note}\n")
+    result = run("show", f"{archive}#team/mixed", *filters, "--json")
+    assert (result.code, result.err) == (0, f"note: {note}\n")
+    assert result.out.split() == ([] if "--follow" in filters else ["[", "]"])
+    assert run_on_terminal("show", f"{archive}#team/mixed", *filters).out == f"note: {note}\r\n"
+
+
+def test_nothing_that_was_asked_for_is_not_noted(archive: str) -> None:
+    assert run("show", f"{archive}#team/mixed", "--limit", "0") == (0, "", "")
+    assert run("show", f"{archive}#team/mixed", "--kind", "tol", "--kind", "http").err == ""
+
+
+def test_nothing_found_is_said_on_a_terminal_alone(archive: str, tmp_path: Path) -> None:
+    replaypack.Archive(tmp_path / "runs").recorder("empty").seal()
+    arguments = ["show", f"{tmp_path}/runs#empty", "--records"]
     assert run_on_terminal(*arguments).out == "no records\r\n"
-    assert run(*arguments).out == ""
+    assert run(*arguments) == (0, "", "")
     assert run_on_terminal("ls", archive, "--prefix", "none").out == "no recordings\r\n"
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from replaypack import Archive
 
-from .conftest import CANARY, is_safe, run, run_on_terminal
+from .conftest import CANARY, is_safe, run, run_on_terminal, without_pack
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +106,45 @@ def test_stats_of_an_archive(url: str) -> None:
     assert [(line[0], line[1]) for line in lines] == [("a@2", "3"), ("b@2", "4"), ("c@2", "3")]
     assert run("stats", url, "--json").json["records"] == 10
     assert run("stats", f"{url}-nowhere").code == 1
+
+
+def test_stats_name_what_is_damaged_and_sum_up_the_others(url: str, tmp_path: Path) -> None:
+    path = str(tmp_path / "runs")
+    shutil.copytree(url, path)
+    without_pack(Archive(path), "b")
+    hint = f"see what `verify` says of {path}#b, or `recover` it into another place"
+    result = run("stats", path)
+    assert result.code == 1
+    assert [line.split("\t")[0] for line in result.out.splitlines()] == ["a@2", "c@2"]
+    assert result.err.startswith("error: b: reading ")
+    assert result.err.endswith(f"({hint})\n")
+    result = run("stats", path, "--json")
+    assert (result.code, result.err, result.json["records"]) == (1, "", 6)
+    [failed] = result.json["failed"]
+    assert (failed["name"], failed["error"]["code"], failed["error"]["hint"]) == ("b", "storage.missing", hint)
+    assert set(failed["error"]) == {"code", "message", "hint", "url", "operation"}
+    assert run("stats", url, "--json").json["failed"] == []
+    for name in "ac":
+        without_pack(Archive(path), name)
+    shown = run_on_terminal("stats", path, columns=1000)
+    assert shown.code == 1
+    assert "no recordings" not in shown.out
+
+
+@pytest.mark.parametrize("command", ["stats #", "show # -r", "show # -r --json", "cat # 1", "prove # 1", "export # -"])
+def test_an_error_of_reading_names_the_recording(url: str, tmp_path: Path, command: str) -> None:
+    path = str(tmp_path / "runs")
+    shutil.copytree(url, path)
+    gone = without_pack(Archive(path), "b")
+    result = run(*(f"{path}#b" if word == "#" else word for word in command.split()))
+    assert result.code == 1
+    assert result.err.startswith("error: b: reading ")
+    assert result.err.count("b: reading") == 1
+    assert gone.name in result.err
+    hint = f"see what `verify` says of {path}#b, or `recover` it into another place"
+    assert result.err.endswith(f"({hint})\n")
+    if "--json" in command:
+        assert result.json[-1]["error"]["hint"] == hint
 
 
 def test_on_a_terminal(url: str) -> None:

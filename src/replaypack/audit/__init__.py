@@ -31,7 +31,7 @@ from .sign import (
     sign,
     signatures,
 )
-from .stats import ArchiveStats, RecordingStats, stats, stats_archive
+from .stats import ArchiveStats, FailedRecording, RecordingStats, stats, stats_archive
 from .verify import verify_archive, verify_recording, verify_revisions
 from .zips import Wanted, Zipped, zip_recordings
 
@@ -51,6 +51,7 @@ __all__ = [
     "Collected",
     "Compacted",
     "Compaction",
+    "FailedRecording",
     "Fault",
     "Finding",
     "Level",

@@ -14,6 +14,7 @@ from typing import Self
 
 from replaypack._write.publish import UPLOADED_LONG_AGO
 from replaypack.errors import (
+    DAMAGED,
     FormatError,
     ObjectExistsError,
     ObjectMissingError,
@@ -33,7 +34,6 @@ __all__ = ["Damaged", "Stopped", "Transfer", "has_pack", "reading"]
 _IN_FLIGHT = 128 << 20
 #: Bytes that are compared of a pack that both sides have.
 _SAMPLE = 1024
-_DAMAGED = (FormatError, ObjectMissingError, ObjectTooShortError)
 
 
 def has_pack(storage: Storage, name: str, size: int | None) -> bool:
@@ -44,7 +44,7 @@ def has_pack(storage: Storage, name: str, size: int | None) -> bool:
             parse_trailer(storage.get_suffix(key, TRAILER_SIZE))
         else:
             parse_trailer(storage.get_range(key, size - TRAILER_SIZE, TRAILER_SIZE))
-    except _DAMAGED:
+    except DAMAGED:
         return False
     return True
 
@@ -67,7 +67,7 @@ def reading() -> Iterator[None]:
     """Where nothing but the source is asked: what is wrong with it is `Damaged`; other trouble is raised as it is."""
     try:
         yield
-    except _DAMAGED as error:
+    except DAMAGED as error:
         raise Damaged(error) from error
 
 

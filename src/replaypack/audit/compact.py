@@ -21,10 +21,9 @@ from replaypack._write.revisions import heal_latest, point_behind
 from replaypack._write.segment import PACK_TARGET
 from replaypack._write.shared import GROUP, SharedLiterals
 from replaypack.errors import (
+    DAMAGED,
     ConflictError,
-    FormatError,
     ObjectMissingError,
-    ObjectTooShortError,
     RecordingExistsError,
     ReplaypackError,
     StorageError,
@@ -51,7 +50,6 @@ __all__ = ["Compacted", "Compaction", "compact"]
 _MAX_THREADS = 8
 #: Recordings that wait for each other: each takes about 20 KB, and where one fails, all do.
 _MOST_WAITING = 1024
-_DAMAGED = (FormatError, ObjectMissingError, ObjectTooShortError)
 
 
 Outcome = Literal["compacted", "compact", "skipped", "failed"]
@@ -175,7 +173,7 @@ class _Run:
                     raise self.archive.manifests.not_found(name)
                 return
             packs = Index(newest, PackReader(self.archive.storage), Cache(0)).packs
-        except _DAMAGED as error:
+        except DAMAGED as error:
             self.results[name] = Compacted(name, "failed", 0, 0, 0, 0, without_frames(error))
             return
         self.before.update(_sizes(packs))
@@ -207,7 +205,7 @@ class _Run:
                 if newest is None:
                     continue
                 packs = Index(newest, PackReader(self.archive.storage), Cache(0)).packs
-            except _DAMAGED as error:
+            except DAMAGED as error:
                 self.results.setdefault(name, Compacted(name, "failed", 0, 0, 0, 0, without_frames(error)))
                 continue
             if self._torn.isdisjoint(pack.digest for pack in packs):
@@ -221,7 +219,7 @@ class _Run:
         job.mends = mends
         try:
             job.write()
-        except _DAMAGED as error:
+        except DAMAGED as error:
             job.give_up()
             self._leave(name, newest, packs, "failed", without_frames(error))
             return
@@ -264,7 +262,7 @@ class _Run:
             for at in jobs:
                 # What others wrote, or have in common with it: a purge of theirs may have deleted it since.
                 at.publisher.look_again(everything=True)
-        except (*_DAMAGED, ConflictError) as error:
+        except (*DAMAGED, ConflictError) as error:
             self._drop(jobs)
             for job in jobs:
                 why = error
@@ -326,7 +324,7 @@ class _Run:
                 raise UsageError(f"{self.archive.url}#{name} is still being recorded", hint="seal it, or recover it")
         except (RecordingExistsError, UsageError) as error:
             self._leave(name, newest, packs, "skipped", without_frames(error))
-        except _DAMAGED as error:  # what its recorder published cannot be read
+        except DAMAGED as error:  # what its recorder published cannot be read
             self._leave(name, newest, packs, "failed", without_frames(error))
         else:
             return True
@@ -351,7 +349,7 @@ class _Run:
             key = pack_key_of(pack.digest)
             try:
                 self._levels[pack.digest] = check_header(self.archive.storage.get_range(key, 0, len(HEADER)), where=key)
-            except _DAMAGED:
+            except DAMAGED:
                 self._levels[pack.digest] = 0
         return self._levels[pack.digest]
 

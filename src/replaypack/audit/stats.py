@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from replaypack.errors import DAMAGED, ReplaypackError, without_frames
 from replaypack.format.row import Row
 from replaypack.recording import Record, Recording
 
@@ -14,7 +15,7 @@ from ._tokens import Tokens, may_name_tokens, tokens_of
 if TYPE_CHECKING:
     from replaypack.archive import Archive
 
-__all__ = ["ArchiveStats", "Group", "Percentiles", "RecordingStats", "stats", "stats_archive"]
+__all__ = ["ArchiveStats", "FailedRecording", "Group", "Percentiles", "RecordingStats", "stats", "stats_archive"]
 
 #: Digests that are remembered; beyond, every second one, every fourth, …
 _REMEMBERED = 1 << 18
@@ -82,9 +83,16 @@ class RecordingStats(NamedTuple):
         }
 
 
+class FailedRecording(NamedTuple):
+    """A recording that is damaged: ``error`` says how."""
+
+    name: str
+    error: ReplaypackError
+
+
 class ArchiveStats(NamedTuple):
     """The recordings of an archive. ``unique_bytes`` of all of them together, ``stored_bytes`` of all packs that they
-    use, each counted once."""
+    use, each counted once. Of those that ``failed`` nothing is counted."""
 
     url: str
     recordings: list[RecordingStats]
@@ -94,12 +102,18 @@ class ArchiveStats(NamedTuple):
     stored_bytes: int
     tokens: Tokens | None
     estimated: bool
+    failed: list[FailedRecording]
 
     def to_dict(self) -> dict[str, Any]:
         """The same as JSON, with the ratios."""
+        failed = [
+            {"name": name, "error": {"code": error.code, "message": error.message, "hint": error.hint}}
+            for name, error in self.failed
+        ]
         return {
             **_plain(self),
             "recordings": [recording.to_dict() for recording in self.recordings],
+            "failed": failed,
             "ratios": ratios(self.bytes, self.unique_bytes, self.stored_bytes),
         }
 
@@ -129,7 +143,7 @@ def stats(recording: Recording, *, tokens: bool = True, progress: Report | None 
 
     Raises `FormatError`, `StorageError`.
     """
-    return _of_recording(recording, [_Distinct()], tokens, progress)
+    return _of_recording(recording, _Distinct(), tokens, progress)
 
 
 def stats_archive(
@@ -138,15 +152,30 @@ def stats_archive(
     *,
     tokens: bool = True,
     progress: Report | None = None,
+    keep_going: bool = False,
 ) -> ArchiveStats:
-    """`stats` of the newest revision of each recording (of those named), and of all together."""
+    """`stats` of the newest revision of each recording (of those named), and of all together.
+
+    With ``keep_going`` a recording that is damaged, or lacks an object, is listed as ``failed``, and the others are
+    summed up. A store that does not answer ends it all the same.
+
+    Raises `FormatError`, `RecordingNotFoundError`, `StorageError`.
+    """
     distinct = _Distinct()
     packs: dict[str, int] = {}
-    found = []
+    found, failed = [], []
     for name in archive.recordings() if names is None else names:
-        with archive.open(name) as recording:
-            found.append(_of_recording(recording, [_Distinct(), distinct], tokens, progress))
-            packs.update((pack.digest, pack.size) for pack in recording.index.packs)
+        own = _Distinct()
+        try:
+            with archive.open(name) as recording:
+                found.append(_of_recording(recording, own, tokens, progress))
+                packs.update((pack.digest, pack.size) for pack in recording.index.packs)
+        except DAMAGED as error:
+            if not keep_going:
+                raise
+            failed.append(FailedRecording(name, without_frames(error)))
+        else:
+            distinct.add_all(own)
     return ArchiveStats(
         archive.url,
         found,
@@ -156,6 +185,7 @@ def stats_archive(
         sum(packs.values()),
         _sum(item.tokens for item in found),
         distinct.level > 0,
+        failed,
     )
 
 
@@ -181,9 +211,23 @@ class _Distinct:
             return
         self._sizes.setdefault(number, size * _MOST_GROUPS + group)
         while len(self._sizes) > _REMEMBERED:
-            self.level += 1
-            mask = (1 << self.level) - 1
-            self._sizes = {number: item for number, item in self._sizes.items() if not number & mask}
+            self._sample(self.level + 1)
+
+    def add_all(self, other: _Distinct) -> None:
+        """Add what another has; the groups are those of each."""
+        if other.level > self.level:
+            self._sample(other.level)
+        mask = (1 << self.level) - 1
+        for number, item in other._sizes.items():
+            if not number & mask:
+                self._sizes.setdefault(number, item)
+        while len(self._sizes) > _REMEMBERED:
+            self._sample(self.level + 1)
+
+    def _sample(self, level: int) -> None:
+        self.level = level
+        mask = (1 << level) - 1
+        self._sizes = {number: item for number, item in self._sizes.items() if not number & mask}
 
     def size(self) -> int:
         return sum(packed // _MOST_GROUPS for packed in self._sizes.values()) << self.level
@@ -254,9 +298,7 @@ def _value(step: int) -> int:
     return low + (1 << shift >> 1)
 
 
-def _of_recording(
-    recording: Recording, distincts: list[_Distinct], tokens: bool, progress: Report | None
-) -> RecordingStats:
+def _of_recording(recording: Recording, distinct: _Distinct, tokens: bool, progress: Report | None) -> RecordingStats:
     sums: dict[tuple[str, str | None], _Sum] = {}
     total = len(recording)
     for record in recording.records():
@@ -273,13 +315,12 @@ def _of_recording(
         for ref in (row.request, row.identity, row.response):
             if ref is not None and ref.encoding:
                 group.bytes += ref.size
-                for distinct in distincts:
-                    distinct.add(ref.digest, ref.size, group.number)
+                distinct.add(ref.digest, ref.size, group.number)
         if tokens and (named := _tokens_of(record)) is not None:
             group.tokens = named if group.tokens is None else group.tokens + named
     if progress is not None:
         progress(Progress(recording.name, "records", total, total))
-    unique = distincts[0].by_group()
+    unique = distinct.by_group()
     groups = [group.group(unique.get(group.number, 0)) for group in sums.values()]
     groups.sort(key=lambda group: (group.kind, -group.calls, group.name or ""))
     return RecordingStats(
@@ -289,11 +330,11 @@ def _of_recording(
         total,
         sum(group.errors for group in groups),
         sum(group.bytes for group in groups),
-        distincts[0].size(),
+        distinct.size(),
         sum(pack.size for pack in recording.index.packs),
         sum(group.duration for group in groups),
         _sum(group.tokens for group in groups),
-        distincts[0].level > 0,
+        distinct.level > 0,
         groups,
     )
 

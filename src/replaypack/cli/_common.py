@@ -6,12 +6,13 @@ import difflib
 import json
 import os
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from replaypack.errors import StorageUnsupportedError, UsageError
+from replaypack.errors import DAMAGED, ReplaypackError, StorageUnsupportedError, UsageError
 
 from ._text import escape
 
@@ -29,13 +30,18 @@ __all__ = [
     "located",
     "match_of",
     "note_dead",
+    "opened",
+    "reading",
     "recording_at",
+    "say_what_helps",
     "size_of",
     "storage_options",
     "values_of",
 ]
 
 _PROTOCOLS = ("s3", "gs", "az", "https", "file", "memory")
+#: A note on an error whose message names the recording.
+_NAMED = "named"
 ENVIRONMENT = "REPLAYPACK_STORAGE_OPTIONS"
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Write JSON: one document on standard output.")]
@@ -140,14 +146,47 @@ def match_of(names: list[str] | None) -> MatchPolicy | None:
     return MatchPolicy.of(parts)
 
 
-def recording_at(
+def opened(
     locator: str, options: list[str] | None, *, fresh: bool = False, match: list[str] | None = None
 ) -> Recording:
-    """The recording that a locator names."""
+    """The recording that a locator names. For commands that read other things beside it; else `recording_at`."""
     archive, at = located(locator, options)
-    recording = archive.open(at.name, at.revision, fresh=fresh, match=match_of(match))
+    policy = match_of(match)
+    with reading(at.url, at.name):
+        recording = archive.open(at.name, at.revision, fresh=fresh, match=policy)
     recording.owns_storage = True
     return recording
+
+
+@contextmanager
+def recording_at(
+    locator: str, options: list[str] | None, *, fresh: bool = False, match: list[str] | None = None
+) -> Iterator[Recording]:
+    """The recording that a locator names. An error of damage says that it is the one that is damaged."""
+    from replaypack.format.names import parse_locator
+
+    recording = opened(locator, options, fresh=fresh, match=match)
+    at = parse_locator(locator)
+    with reading(at.url, at.name), recording:
+        yield recording
+
+
+@contextmanager
+def reading(url: str, name: str) -> Iterator[None]:
+    """Where nothing but one recording is read: an error of damage names it, and says what helps."""
+    try:
+        yield
+    except DAMAGED as error:
+        if _NAMED not in getattr(error, "__notes__", ()):
+            error.message = f"{name}: {error.message}"
+            say_what_helps(error, url, name)
+            error.add_note(_NAMED)
+        raise
+
+
+def say_what_helps(error: ReplaypackError, url: str, name: str) -> None:
+    """Give an error of damage to a recording its hint, if it has none."""
+    error.hint = error.hint or f"see what `verify` says of {url}#{name}, or `recover` it into another place"
 
 
 def note_dead(archive: Archive, names: Collection[str]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from replaypack.errors import ExportError, FormatError, RecordingExistsError, UsageError
 
-from ._common import located, recording_at, values_of
+from ._common import located, opened, values_of
 from ._output import Output
 from ._progress import progress_bar
 from ._text import counted
@@ -47,7 +47,7 @@ def export_sanitised(
     archive, at = located(to, option)
     if at.revision is not None:
         raise UsageError("a sanitised recording is a new one: leave out the @revision")
-    with archive, recording_at(locator, option) as source, progress_bar(json) as progress, _other_name():
+    with archive, opened(locator, option) as source, progress_bar(json) as progress, _other_name():
         options: dict[str, Any] = {"redact": policy, "allow": allow, "secrets": secrets, "progress": progress}
         if path is None:
             done = sanitise(source, archive, at.name, **options)

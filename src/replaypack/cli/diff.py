@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ._common import JsonFlag, OptionList, recording_at
+from ._common import JsonFlag, OptionList, opened
 from ._output import Output, checking
 from ._progress import progress_bar
 
@@ -43,8 +43,8 @@ def diff(
     output = Output(json=json)
     with (
         checking(),
-        recording_at(a, option) as old,
-        recording_at(b, option) as new,
+        opened(a, option) as old,
+        opened(b, option) as new,
         progress_bar(json) as progress,
     ):
         found = compare(old, new, ignore=ignore or (), kinds=kind, limit=0 if stat else limit, progress=progress)

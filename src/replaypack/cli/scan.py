@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from replaypack.errors import ReplaypackError
+from replaypack.errors import DAMAGED, ReplaypackError, without_frames
 
-from ._common import JsonFlag, OptionList, archive_at, located, values_of
+from ._common import JsonFlag, OptionList, archive_at, recording_at, say_what_helps, values_of
 from ._output import Output, error_object, print_error
 from ._progress import progress_bar
 from ._text import counted
@@ -29,14 +29,17 @@ def scan(
 ) -> None:
     """List likely secrets, each masked, with the record and the place in it.
 
-    The exit code is 0 where there are none, 1 where there are some, 2 where it could not be scanned.
+    Of an archive, a recording that is damaged is named on standard error, and the others are scanned. The exit code is
+    0 where there are none, 1 where there are some, 2 where not everything could be scanned, whatever was found; with
+    --json, findings has what was found, failed the damaged recordings, and error what ended it.
     """
     output = Output(json=json)
     found: list[Finding] = []
+    failed: list[tuple[str, ReplaypackError]] = []
     scanned = 0
     failure: ReplaypackError | None = None
     try:
-        for finding in _findings(target, secret_env or [], option, json):
+        for finding in _findings(target, secret_env or [], option, json, failed):
             if finding is None:
                 scanned += 1
                 continue
@@ -49,34 +52,51 @@ def scan(
     except ReplaypackError as error:
         failure = error
     if json:
-        result = {"recordings": scanned, "findings": [finding._asdict() for finding in found]}
+        result = {
+            "recordings": scanned,
+            "findings": [finding._asdict() for finding in found],
+            "failed": [{"name": name, "error": error_object(error)} for name, error in failed],
+        }
         output.document(result if failure is None else {**result, "error": error_object(failure)})
+    else:
+        for name, damage in failed:
+            print_error(f"{name}: {damage.message}", damage.hint)
     if failure is not None:
         print_error(failure.message, failure.hint)
         raise typer.Exit(2)
     if not json:
-        looked = counted(scanned, "recording")
+        looked = counted(scanned, "recording") + (f", {len(failed)} could not be scanned" if failed else "")
         output.line(f"{counted(len(found), 'likely secret')} in {looked}" if found else f"no secrets found: {looked}")
-    if found:
-        raise typer.Exit(1)
+    if found or failed:
+        raise typer.Exit(2 if failed else 1)
 
 
-def _findings(target: str, variables: list[str], option: list[str] | None, json: bool) -> Iterator[Finding | None]:
-    """Yield what is found, and None behind each recording."""
+def _findings(
+    target: str,
+    variables: list[str],
+    option: list[str] | None,
+    json: bool,
+    failed: list[tuple[str, ReplaypackError]],
+) -> Iterator[Finding | None]:
+    """Yield what is found, and None behind each recording. Of an archive, what is damaged is added to ``failed``."""
     from replaypack.audit.scan import scan as scan_recording
 
     secrets = values_of(variables)
-    revision: int | None = None
     if "#" in target:
-        archive, at = located(target, option)
-        names, revision = [at.name], at.revision
-    else:
-        archive = archive_at(target, option)
+        with recording_at(target, option) as recording, progress_bar(json) as report:
+            yield from scan_recording(recording, secrets=secrets, progress=report)
+        yield None
+        return
+    with archive_at(target, option) as archive, progress_bar(json) as report:
         names = list(archive.recordings())
         if not names:
             archive.require()
-    with archive, progress_bar(json) as report:
         for name in names:
-            with archive.open(name, revision) as recording:
-                yield from scan_recording(recording, secrets=secrets, progress=report)
-            yield None
+            try:
+                with archive.open(name) as recording:
+                    yield from scan_recording(recording, secrets=secrets, progress=report)
+            except DAMAGED as error:
+                say_what_helps(error, archive.url, name)
+                failed.append((name, without_frames(error)))
+            else:
+                yield None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,9 +14,19 @@ import typer
 
 from replaypack.errors import UsageError
 
-from ._common import JsonFlag, LocatorArgument, MatchOption, OptionList, archive_at, note_dead, recording_at, size_of
+from ._common import (
+    JsonFlag,
+    LocatorArgument,
+    MatchOption,
+    OptionList,
+    archive_at,
+    note_dead,
+    reading,
+    recording_at,
+    size_of,
+)
 from ._output import Output
-from ._text import counted, dump_json, human_size, jsonable, spans
+from ._text import counted, dump_json, escape, human_size, jsonable, spans
 
 if TYPE_CHECKING:
     from replaypack import Record, Recording
@@ -73,7 +85,26 @@ def show(
             last=last,
             follow=follow,
         )
-        _list(output, found if limit is None else islice(found, limit), follow=follow)
+        found = _named(parse_locator(locator).url, recording.name, found)
+        found = found if limit is None else islice(found, limit)
+        noted = filtered and limit != 0
+        shown = _list(output, found, follow=follow, empty="" if noted else "no records")
+        if noted and not shown:
+            print(f"note: {escape(_none(recording, kind))}", file=sys.stderr)
+
+
+def _named(url: str, name: str, records: Iterator[Record]) -> Iterator[Record]:
+    """The records; an error of damage names the recording before it becomes a part of the output."""
+    with reading(url, name):
+        yield from records
+
+
+def _none(recording: Recording, kinds: Many) -> str:
+    """What to say where a filter leaves no record."""
+    there = recording.manifest.content.counts
+    if kinds and there and there.keys().isdisjoint(kinds):
+        return f"no records of kind {' or '.join(map(repr, kinds))}; there are {', '.join(sorted(there))}"
+    return "no records match"
 
 
 def _time(label: str, text: str | None) -> datetime | None:
@@ -198,22 +229,21 @@ def describe(record: Record) -> dict[str, Any]:
     }
 
 
-def _list(output: Output, records: Iterator[Record], *, follow: bool) -> None:
+def _list(output: Output, records: Iterator[Record], *, follow: bool, empty: str) -> int:
+    """List records; return how many."""
+    count = 0
     if output.json:
-        if follow:
+        with nullcontext() if follow else output.array():
             for record in records:
                 output.element(describe(record))
-            return
-        with output.array():
-            for record in records:
-                output.element(describe(record))
-        return
-    output.table(
+                count += 1
+        return count
+    return output.table(
         [">SEQ", "TIME", "KIND", "NAME", "SCOPE", "STATUS", ">SECONDS", ">REQUEST", ">RESPONSE", "KEY"],
         (_cells(record, terminal=output.terminal) for record in records),
         chunk=1 if follow else 100,
         drop=["SCOPE", "REQUEST", "RESPONSE", "SECONDS", "KEY", "TIME"],
-        empty="no records",
+        empty=empty,
     )
 
 

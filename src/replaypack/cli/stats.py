@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ._common import JsonFlag, OptionList, archive_at, recording_at
-from ._output import Output
+from ._common import JsonFlag, OptionList, archive_at, recording_at, say_what_helps
+from ._output import Output, error_object, print_error
 from ._progress import progress_bar
 from ._text import counted, human_size
 
@@ -29,7 +29,8 @@ def stats(
     Durations are in seconds, in 50, 90, 99 % of the calls at most so much (to within 3 %). Tokens are those that
     responses in the shapes of OpenAI, Anthropic and LangChain name; input includes what came from a cache. UNIQUE are
     bytes of payloads that no record before had. In a pipe a line is: kind, name, calls, errors, bytes, unique bytes,
-    p50, p90, p99, max, tokens in, out, cached; separated by tabs.
+    p50, p90, p99, max, tokens in, out, cached; separated by tabs. Of an archive, a recording that is damaged is named
+    on standard error (in JSON under failed) and not counted; the exit code is 1 then.
     """
     from replaypack.audit.stats import stats as of_recording
     from replaypack.audit.stats import stats_archive
@@ -44,13 +45,20 @@ def stats(
             _recording(output, found)
         return
     with archive_at(target, option) as archive, progress_bar(json) as progress:
-        whole = stats_archive(archive, tokens=tokens, progress=progress)
-        if not whole.recordings:
+        whole = stats_archive(archive, tokens=tokens, progress=progress, keep_going=True)
+        if not whole.recordings and not whole.failed:
             archive.require()
+    for name, error in whole.failed:
+        say_what_helps(error, archive.url, name)
     if json:
-        output.document(whole.to_dict())
+        failed = [{"name": name, "error": error_object(error)} for name, error in whole.failed]
+        output.document({**whole.to_dict(), "failed": failed})
     else:
         _archive(output, whole)
+        for name, error in whole.failed:
+            print_error(f"{name}: {error.message}", error.hint)
+    if whole.failed:
+        raise typer.Exit(1)
 
 
 def _recording(output: Output, found: RecordingStats) -> None:
@@ -83,7 +91,7 @@ def _archive(output: Output, whole: ArchiveStats) -> None:
             for found in whole.recordings
         ),
         drop=["CACHED", "SECONDS", "ERRORS"],
-        empty="no recordings",
+        empty="" if whole.failed else "no recordings",
     )
     if output.terminal:
         what = f"{counted(len(whole.recordings), 'recording')}, {counted(whole.records, 'record')}"
