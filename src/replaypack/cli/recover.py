@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ._common import JsonFlag, OptionList, UrlArgument, archive_at
-from ._output import Output, error_object, exit_code
+from ._output import Output, checking, error_object, exit_code
 from ._progress import progress_bar
 from ._text import counted
 
@@ -73,7 +73,7 @@ def _salvage(url: str, into: str, json: bool, option: list[str] | None) -> None:
 
     output = Output(json=json)
     with archive_at(url, option) as source, archive_at(into, option) as target:
-        with progress_bar(json) as report:
+        with checking(), progress_bar(json) as report:
             done = salvage(source.storage, target, progress=report)
         if json:
             output.document(
