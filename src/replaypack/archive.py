@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
 import re
@@ -195,16 +196,7 @@ class Archive:
         try:
             self.storage.get(MARKER)
         except ObjectMissingError:
-            raise ObjectMissingError(f"there is no archive at {self.url}", hint=self._nearby()) from None
-
-    def _nearby(self) -> str:
-        path = self.storage.local_path
-        if path is not None and path.parent.is_dir():
-            there = [entry.name for entry in path.parent.iterdir() if (entry / MARKER).exists()]
-            near = difflib.get_close_matches(path.name, there, n=1)
-            if near:
-                return f"did you mean {path.parent / near[0]}?"
-        return "is the URL right?"
+            raise ObjectMissingError(f"there is no archive at {self.url}", hint=nearby(self.storage)) from None
 
     # Writing
 
@@ -555,3 +547,15 @@ async def aopen(
 ) -> Recording:
     """`open`, without blocking the event loop."""
     return await in_thread(open, locator, storage_options, fresh, expect_digest, expect_manifest, match, secrets)
+
+
+def nearby(storage: Storage) -> str:
+    """What may have been meant where there is no archive: the directory beside it whose name is the nearest."""
+    path = storage.local_path
+    if path is not None and os.path.isdir(path.parent):
+        with contextlib.suppress(OSError):
+            there = [entry.name for entry in path.parent.iterdir() if os.path.exists(entry / MARKER)]
+            near = difflib.get_close_matches(path.name, there, n=1)
+            if near:
+                return f"did you mean {path.parent / near[0]}?"
+    return "is the URL right?"
