@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from replaypack import Archive
+from replaypack.errors import UsageError
 from replaypack.format.names import pack_key_of
 
 from .conftest import environment, run, run_process
@@ -215,3 +216,21 @@ def test_interrupted(tmp_path: Path) -> None:
     )
     assert signal.SIGINT
     assert run_process("verify", archive.url).code == 0
+
+
+@pytest.mark.parametrize("digest", ["", "zz", "AB" * 32, "0" * 63])
+def test_what_is_no_digest_is_wrong_usage(url: str, tmp_path: Path, digest: str) -> None:
+    for arguments in (
+        ("verify", f"{url}#a", "--expect-digest", digest),
+        ("verify", f"{url}#a", "--expect-manifest", digest),
+        ("verify", f"{url}#a@1", "--expect-digest", digest),
+    ):
+        result = run(*arguments)
+        assert (result.code, result.out, "64 lower-case hex" in result.err) == (2, "", True), arguments
+    proof = tmp_path / "proof"
+    assert run("prove", f"{url}#a", "0", "--out", str(proof)).code == 0
+    result = run("check-proof", str(proof), "--digest", digest)
+    assert (result.code, "64 lower-case hex" in result.err) == (2, True)
+    with pytest.raises(UsageError, match="64 lower-case hex"):
+        Archive(url).open("a", expect_digest=digest)
+    assert run("verify", f"{url}#a", "--expect-digest", "0" * 64).code == 1
