@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from replaypack import Archive
 
 from .conftest import environment, run
 
@@ -81,3 +84,32 @@ def test_journals_of_another_user(theirs: Path, tmp_path: Path, closed: str) -> 
         assert run_as_another("ls", str(theirs), warm=warm)[0] == 0
     where.chmod(0o755)
     assert run("recover", str(theirs)).out == "dead: 1 record, 1 of them from the journal\n"
+
+
+def test_packs_that_no_recording_names(tmp_path: Path) -> None:
+    """Whoever lost all manifests is told how to get at what is left."""
+    runs = tmp_path / "runs"
+    for name in "ab":
+        with Archive(runs).recorder(name) as recorder:
+            recorder.append(kind="tool", identity=name, response=name)
+    command = f"`replaypack recover {runs} --into NEW`"
+    assert run("recover", str(runs)).out == "nothing to recover\n"
+    shutil.rmtree(runs / "recordings")
+    result = run("recover", str(runs))
+    assert (result.code, result.err) == (0, "")
+    assert result.out == (
+        f"nothing to recover, but 2 packs that no recording names: {command} finds recordings in them\n"
+    )
+    assert run("recover", str(runs), "--json").json == []
+    (runs / "replaypack.json").unlink()
+    result = run("recover", str(runs))
+    assert result.code == 1
+    assert f"there is no archive at {runs} (it holds packs: {command} makes an archive of them)" in result.err
+    loose = tmp_path / "loose"
+    loose.mkdir()
+    for pack in runs.rglob("*.rpk"):
+        pack.rename(loose / pack.name)
+    assert f"(it holds packs: `replaypack recover {loose} --into NEW`" in run("recover", str(loose)).err
+    assert run("recover", str(loose), "--into", str(tmp_path / "new")).out.count("1 record") == 2
+    (tmp_path / "empty").mkdir()
+    assert "--into" not in run("recover", str(tmp_path / "empty")).err
