@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -44,6 +45,8 @@ def zip_(
     """
     from replaypack.audit import zip_recordings
 
+    if os.path.exists(output_file) and not overwrite:
+        raise UsageError(f"{output_file} is there already", hint="--overwrite replaces it; or choose another name")
     output = Output(json=json)
     wanted = _wanted(locators, option)
     try:
