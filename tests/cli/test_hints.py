@@ -96,6 +96,9 @@ def test_signing_in_a_zip_file(url: str, tmp_path: Path) -> None:
     run("zip", url, "-o", str(packed))
     run("keygen", str(key))
     assert "a zip file can only be read" in run("sign", f"{packed}#a", "--key", str(key)).err
+    result = run("sign", f"{url}#a", "--key", str(tmp_path / "none.pem"))
+    assert (result.code, "(`replaypack keygen FILE` makes a key pair)" in result.err) == (2, True)
+    assert "keygen" not in run("sign", f"{url}#a", "--key", str(tmp_path)).err
     result = run("sign", f"{url}#a", "--key", f"{key}.pub")
     assert (result.code, f"{key}.pub: " in result.err, "sign with the private one" in result.err) == (2, True, True)
     result = run("verify", f"{url}#a", "--key", str(key))

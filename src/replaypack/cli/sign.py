@@ -110,7 +110,12 @@ def keygen(
 def _private_key(file: Path) -> Ed25519PrivateKey:
     from replaypack.audit import load_private_key
 
-    data = read_file(file, _MAX_KEY)
+    try:
+        data = read_file(file, _MAX_KEY)
+    except UsageError as error:
+        if not os.path.lexists(file):
+            error.hint = "`replaypack keygen FILE` makes a key pair"
+        raise
     try:
         try:
             return load_private_key(data)
