@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from replaypack import Archive
-from replaypack.errors import UsageError
+from replaypack.errors import JournalError, UsageError
 from replaypack.format.names import pack_key_of
 
 from .conftest import environment, run, run_process
@@ -182,11 +182,15 @@ def test_imports(url: str, tmp_path: Path) -> None:
 def test_journals_of_local_archives(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "journal").write_text("in the way")
+    (tmp_path / "call.json").write_text("{}")
     lines = tmp_path / "x.jsonl"
     lines.write_text('{"kind": "tool", "identity": 1, "response": 2}\n')
     error = run("import", str(lines), f"{tmp_path}/runs#a").err
     assert "lies in the archive" in error
     assert "XDG_STATE_HOME" not in error
+    with pytest.raises(JournalError, match=r"call\.json is a file, and an archive that is recorded into is a directory"):
+        Archive(tmp_path / "call.json").recorder("a")
+    assert (tmp_path / "call.json").read_text() == "{}"
 
 
 def test_help_of_commands_that_take_no_revision() -> None:

@@ -125,6 +125,12 @@ class JournalFile:
         self._fd = -1
 
     def _failed(self, verb: str, error: OSError) -> JournalError:
+        place = self.path.parent.parent
+        if error.errno == errno.ENOTDIR and place.is_file() and state_directory() not in place.parents:
+            return JournalError(
+                f"{place} is a file, and an archive that is recorded into is a directory",
+                hint="name another place: the directory is made",
+            )
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             hint = "free some space"
         elif state_directory() in self.path.parents:
