@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
 from .errors import UsageError
 
-__all__ = ["check_number", "check_text", "check_type", "names_of", "require_type"]
+__all__ = ["check_digest", "check_number", "check_text", "check_type", "names_of", "require_type"]
+
+_DIGEST = re.compile("[0-9a-f]{64}")
 
 
 def check_type(label: str, value: object, wanted: type | tuple[type, ...], what: str) -> None:
@@ -32,6 +35,15 @@ def check_number(label: str, value: object, what: str, *, least: int = 0, below:
     if value is not None and (type(value) is not int or not least <= value < below):
         shown = value if isinstance(value, int | float | str) else type(value).__name__
         raise UsageError(f"{label} is {what}, not {shown!r}")
+
+
+def check_digest(label: str, value: object) -> None:
+    """Raises `UsageError` unless ``value`` is None or a digest: 64 lower-case hex digits."""
+    if value is not None and not (isinstance(value, str) and _DIGEST.fullmatch(value)):
+        shown = value[:80] if isinstance(value, str) else value
+        raise UsageError(
+            f"the {label} digest that is expected is not one: {shown!r}", hint="64 lower-case hexadecimal digits"
+        )
 
 
 def names_of(label: str, value: Any, allowed: Iterable[str] | None = None) -> frozenset[str] | None:

@@ -15,7 +15,7 @@ from typing import IO
 from ._digest import digest
 from ._locks import create_locked, unlocked
 
-__all__ = ["atomic_file", "live_directory", "state_directory"]
+__all__ = ["atomic_file", "live_directory", "state_directory", "write_hint"]
 
 _SUFFIX = ".part"
 
@@ -48,10 +48,17 @@ def atomic_file(path: str | os.PathLike[str], *, overwrite: bool) -> Iterator[IO
     # The lock says that the file is somebody's; it holds until the file has its name.
     lock = None if sys.platform == "win32" else os.dup(descriptor)
     try:
-        with os.fdopen(descriptor, "w+b") as file:
+        file = os.fdopen(descriptor, "w+b")
+        try:
             yield file
             file.flush()
             os.fsync(file.fileno())
+        except BaseException:
+            # On a full disk closing fails once more, with what is still to be written, and would hide the reason.
+            with contextlib.suppress(OSError):
+                file.close()
+            raise
+        file.close()
         if overwrite:
             os.replace(temporary, target)
         else:
@@ -61,6 +68,13 @@ def atomic_file(path: str | os.PathLike[str], *, overwrite: bool) -> Iterator[IO
             os.unlink(temporary)
         if lock is not None:
             os.close(lock)
+
+
+def write_hint(error: OSError) -> str:
+    """What to do where a file cannot be written."""
+    if error.errno in (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)):
+        return "free some space, or name another place"
+    return "name a place that can be written"
 
 
 def _remove_dead(directory: Path, prefix: str) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import msgspec
 
 from . import __version__
-from ._arguments import check_number, check_text, check_type
+from ._arguments import check_digest, check_number, check_text, check_type
 from ._escape import counted
 from ._read.cache import Cache
 from ._read.index import Index
@@ -60,8 +60,6 @@ if TYPE_CHECKING:
     from .replay.session import ReplaySession
 
 __all__ = ["Archive", "aopen", "open"]
-
-_DIGEST = re.compile("[0-9a-f]{64}")
 
 
 class Archive:
@@ -133,15 +131,13 @@ class Archive:
         check_name(name)
         policy = None if match is None else MatchPolicy.of(match)
         check_number("revision", revision, "a number from 1 on", least=1, below=10**8)
+        check_digest("content", expect_digest)
+        check_digest("manifest", expect_manifest)
         manifest = self.manifests.find(name, revision, fresh=fresh)
         for label, wanted, is_ in (
             ("content", expect_digest, manifest.content_digest),
             ("manifest", expect_manifest, manifest.digest),
         ):
-            if wanted is not None and not _DIGEST.fullmatch(wanted):
-                raise UsageError(
-                    f"the {label} digest that is expected is not one: {wanted[:80]!r}", hint="64 hex digits"
-                )
             if wanted is not None and wanted != is_:
                 raise FormatError(
                     f"the {label} digest is {is_}, not the {wanted} that was expected",
@@ -195,16 +191,7 @@ class Archive:
         try:
             self.storage.get(MARKER)
         except ObjectMissingError:
-            raise ObjectMissingError(f"there is no archive at {self.url}", hint=self._nearby()) from None
-
-    def _nearby(self) -> str:
-        path = self.storage.local_path
-        if path is not None and path.parent.is_dir():
-            there = [entry.name for entry in path.parent.iterdir() if (entry / MARKER).exists()]
-            near = difflib.get_close_matches(path.name, there, n=1)
-            if near:
-                return f"did you mean {path.parent / near[0]}?"
-        return "is the URL right?"
+            raise ObjectMissingError(f"there is no archive at {self.url}", hint=nearby(self.storage)) from None
 
     # Writing
 
@@ -555,3 +542,15 @@ async def aopen(
 ) -> Recording:
     """`open`, without blocking the event loop."""
     return await in_thread(open, locator, storage_options, fresh, expect_digest, expect_manifest, match, secrets)
+
+
+def nearby(storage: Storage) -> str:
+    """What may have been meant where there is no archive: the directory beside it whose name is the nearest."""
+    path = storage.local_path
+    if path is not None and os.path.isdir(path.parent):
+        with contextlib.suppress(OSError):
+            there = [entry.name for entry in path.parent.iterdir() if os.path.exists(entry / MARKER)]
+            near = difflib.get_close_matches(path.name, there, n=1)
+            if near:
+                return f"did you mean {path.parent / near[0]}?"
+    return "is the URL right?"

@@ -160,6 +160,7 @@ _DOING = {
     "delete": "deleting",
     "list": "listing",
     "open": "opening",
+    "finish": "writing",
     "keeps_deleted": "asking about deleted objects of",
 }
 
@@ -225,6 +226,7 @@ class StorageFullError(StorageError):
     """There is no space left, or a quota is used up."""
 
     code = "storage.full"
+    default_hint = "free some space"
 
 
 class ReadOnlyStorageError(StorageError):

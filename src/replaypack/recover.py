@@ -15,7 +15,7 @@ import msgspec
 from ._read.cache import Cache
 from ._read.index import Index
 from ._read.packs import PackReader
-from ._write.journal import Leftover, find_leftovers, journal_directory, remove_unnamed
+from ._write.journal import Leftover, find_leftovers, journal_directory, remove_unnamed, require_readable
 from ._write.literals import LARGE, LiteralStream
 from ._write.publish import Progress, Publisher, progress_of
 from ._write.reuse import renamed
@@ -54,8 +54,11 @@ def recover(archive: Archive, *, keep_journals: bool = False) -> Iterator[Recove
 
     Journals of living recorders are left alone. A journal that cannot be used is reported, kept, and does not
     stop the others.
+
+    Raises `AccessDeniedError` where the journals are another user's, and this one may not look.
     """
     directory = journal_directory(archive.storage)
+    require_readable(directory)
     remove_unnamed(directory)
     leftovers, broken = find_leftovers(directory)
     for path, error in broken:

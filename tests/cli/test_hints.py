@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from replaypack import Archive
+from replaypack.errors import JournalError, UsageError
 from replaypack.format.names import pack_key_of
 
 from .conftest import environment, run, run_process
@@ -95,6 +96,9 @@ def test_signing_in_a_zip_file(url: str, tmp_path: Path) -> None:
     run("zip", url, "-o", str(packed))
     run("keygen", str(key))
     assert "a zip file can only be read" in run("sign", f"{packed}#a", "--key", str(key)).err
+    result = run("sign", f"{url}#a", "--key", str(tmp_path / "none.pem"))
+    assert (result.code, "(`replaypack keygen FILE` makes a key pair)" in result.err) == (2, True)
+    assert "keygen" not in run("sign", f"{url}#a", "--key", str(tmp_path)).err
     result = run("sign", f"{url}#a", "--key", f"{key}.pub")
     assert (result.code, f"{key}.pub: " in result.err, "sign with the private one" in result.err) == (2, True, True)
     result = run("verify", f"{url}#a", "--key", str(key))
@@ -178,11 +182,17 @@ def test_imports(url: str, tmp_path: Path) -> None:
 def test_journals_of_local_archives(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "journal").write_text("in the way")
+    (tmp_path / "call.json").write_text("{}")
     lines = tmp_path / "x.jsonl"
     lines.write_text('{"kind": "tool", "identity": 1, "response": 2}\n')
     error = run("import", str(lines), f"{tmp_path}/runs#a").err
     assert "lies in the archive" in error
     assert "XDG_STATE_HOME" not in error
+    with pytest.raises(
+        JournalError, match=r"call\.json is a file, and an archive that is recorded into is a directory"
+    ):
+        Archive(tmp_path / "call.json").recorder("a")
+    assert (tmp_path / "call.json").read_text() == "{}"
 
 
 def test_help_of_commands_that_take_no_revision() -> None:
@@ -215,3 +225,21 @@ def test_interrupted(tmp_path: Path) -> None:
     )
     assert signal.SIGINT
     assert run_process("verify", archive.url).code == 0
+
+
+@pytest.mark.parametrize("digest", ["", "zz", "AB" * 32, "0" * 63])
+def test_what_is_no_digest_is_wrong_usage(url: str, tmp_path: Path, digest: str) -> None:
+    for arguments in (
+        ("verify", f"{url}#a", "--expect-digest", digest),
+        ("verify", f"{url}#a", "--expect-manifest", digest),
+        ("verify", f"{url}#a@1", "--expect-digest", digest),
+    ):
+        result = run(*arguments)
+        assert (result.code, result.out, "64 lower-case hex" in result.err) == (2, "", True), arguments
+    proof = tmp_path / "proof"
+    assert run("prove", f"{url}#a", "0", "--out", str(proof)).code == 0
+    result = run("check-proof", str(proof), "--digest", digest)
+    assert (result.code, "64 lower-case hex" in result.err) == (2, True)
+    with pytest.raises(UsageError, match="64 lower-case hex"):
+        Archive(url).open("a", expect_digest=digest)
+    assert run("verify", f"{url}#a", "--expect-digest", "0" * 64).code == 1

@@ -26,10 +26,16 @@ def url(tmp_path: Path) -> str:
 
 
 def test_rekey(url: str) -> None:
+    before = Archive(url).open("r").content_digest
     result = run("rekey", f"{url}#r", "--match", "uuids,timestamps")
-    assert (result.code, result.err) == (0, "")
-    first, second, third = result.out.splitlines()
     digest = Archive(url).open("r").content_digest
+    assert (result.code, result.err) == (
+        0,
+        f"note: the content digest changed, {before} → {digest}: "
+        "signatures and cited digests hold for r@2, the revision before\n",
+    )
+    assert run("verify", f"{url}#r@2", "--expect-digest", before).code == 0
+    first, second, third = result.out.splitlines()
     assert first == f"r@3: match policy uuids+timestamps 1, content digest {digest}"
     assert second == "5 records, 4 keys changed (1 are not computed of what is recorded, and stay)"
     assert third == "different keys: 5 before, 2 now"
@@ -46,7 +52,9 @@ def test_rekey_to_another_with_a_policy_of_ones_own(url: str, tmp_path: Path) ->
     file = tmp_path / "policy.json"
     file.write_text(json.dumps(policy.to_data()))
     result = run("rekey", f"{url}#r@2", "--match", f"@{file}", "--to", "other", "--json")
+    assert result.err == ""  # what was signed stays as it is
     assert result.json["name"] == "other"
+    assert result.json["derived_from"] == Archive(url).open("r").content_digest
     assert result.json["match"] == policy.to_data()
     assert (result.json["keys_before"], result.json["keys_after"]) == (5, 2)
     assert Archive(url).open("other").match == policy

@@ -48,7 +48,6 @@ def test_what_is_refused(source: Path, tmp_path: Path) -> None:
         refused = run("recover", str(source), "--into", str(target))
         assert refused.code == 2
         assert "damaged archive lies" in refused.err
-    assert run("recover", str(tmp_path / "nowhere"), "--into", str(tmp_path / "new")).code in (1, 2)
 
 
 def test_nothing_found(tmp_path: Path) -> None:
@@ -57,3 +56,11 @@ def test_nothing_found(tmp_path: Path) -> None:
     assert (result.code, result.out) == (1, "nothing was found that can be recovered\n")
     # It was the wrong place perhaps: the right one can be recovered into the same.
     assert not [path for path in (tmp_path / "new").rglob("*") if path.is_file()]
+
+
+def test_a_source_that_is_not_there_leaves_nothing(source: Path, tmp_path: Path) -> None:
+    for name, hint in (("nope", "is the URL right?"), ("surce", f"did you mean {source}?")):
+        result = run("recover", str(tmp_path / name), "--into", str(tmp_path / "new"))
+        assert (result.code, result.out) == (2, "")
+        assert f"there is no directory {tmp_path / name} ({hint})" in result.err
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]

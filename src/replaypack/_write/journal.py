@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from replaypack._files import state_directory
-from replaypack.errors import FormatError, JournalError, without_frames
+from replaypack.errors import AccessDeniedError, FormatError, JournalError, ReplaypackError, without_frames
 from replaypack.format.digests import digest
 from replaypack.format.journal import JournalHead, JournalRecord, encode_head, read_journal
 from replaypack.storage import Storage
@@ -30,6 +30,7 @@ __all__ = [
     "journals_of",
     "read_head",
     "remove_unnamed",
+    "require_readable",
     "writer_is_alive",
     "writers_of",
 ]
@@ -124,6 +125,12 @@ class JournalFile:
         self._fd = -1
 
     def _failed(self, verb: str, error: OSError) -> JournalError:
+        place = self.path.parent.parent
+        if error.errno == errno.ENOTDIR and place.is_file() and state_directory() not in place.parents:
+            return JournalError(
+                f"{place} is a file, and an archive that is recorded into is a directory",
+                hint="name another place: the directory is made",
+            )
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             hint = "free some space"
             if verb != "create":
@@ -219,7 +226,11 @@ def _mapped(path: Path) -> Iterator[bytes]:
 
     Raises `JournalError` for what is no plain file of this directory, or unreadable.
     """
-    if not stat.S_ISREG(os.lstat(path).st_mode):
+    try:
+        mode = os.lstat(path).st_mode
+    except PermissionError as error:
+        raise JournalError(f"cannot read the journal {path}: {error.strerror}") from None
+    if not stat.S_ISREG(mode):
         # A link could lead anywhere, and a pipe keeps its reader waiting.
         raise JournalError(f"the journal {path} is not a plain file")
     try:
@@ -267,11 +278,32 @@ def _locked(path: Path) -> bool:
         return not free
 
 
-def find_leftovers(directory: Path) -> tuple[list[Leftover], list[tuple[Path, FormatError | JournalError]]]:
+def require_readable(directory: Path) -> None:
+    """Raise `AccessDeniedError` where there may be journals in ``directory``, and this user may not look."""
+    try:
+        names = os.listdir(directory)
+        denied = bool(names) and not os.access(directory, os.R_OK | os.X_OK)
+    except PermissionError:
+        denied = True
+    except OSError:
+        return  # there is none
+    if denied:
+        raise _denied("list", directory)
+
+
+def _denied(operation: str, path: Path) -> AccessDeniedError:
+    hint = "journals are for those alone who recorded: run it as that user"
+    return AccessDeniedError(os.strerror(errno.EACCES), operation=operation, url=str(path), hint=hint)
+
+
+def find_leftovers(directory: Path) -> tuple[list[Leftover], list[tuple[Path, ReplaypackError]]]:
     """Return the journals of recorders that are gone, and those that cannot be read."""
     writers: dict[str, Leftover] = {}
-    broken: list[tuple[Path, FormatError | JournalError]] = []
-    for path in sorted(directory.glob(f"*{_SUFFIX}")) if directory.is_dir() else ():
+    broken: list[tuple[Path, ReplaypackError]] = []
+    for path in _files(directory, f"*{_SUFFIX}"):
+        if os.path.isfile(path) and not os.path.islink(path) and not os.access(path, os.R_OK):
+            broken.append((path, _denied("get", path)))
+            continue
         if _locked(path):
             continue
         try:
@@ -288,9 +320,17 @@ def find_leftovers(directory: Path) -> tuple[list[Leftover], list[tuple[Path, Fo
     return list(writers.values()), broken
 
 
+def _files(directory: Path, pattern: str) -> list[Path]:
+    """Sorted; none where there is no such directory, or another user's that may not be looked into."""
+    try:
+        return sorted(directory.glob(pattern)) if directory.is_dir() else []
+    except PermissionError:
+        return []
+
+
 def remove_unnamed(directory: Path) -> None:
     """Remove files of recorders that died before their journal had a head, and so before any `append`."""
-    for path in directory.glob(f"*{_UNNAMED}") if directory.is_dir() else ():
+    for path in _files(directory, f"*{_UNNAMED}"):
         if path.is_symlink():
             path.unlink(missing_ok=True)
             continue
@@ -301,12 +341,12 @@ def remove_unnamed(directory: Path) -> None:
 
 def journals_of(directory: Path, writer: str) -> list[Path]:
     """The journals of ``writer`` (16 hex digits) that are on this machine."""
-    return sorted(directory.glob(f"{writer}-*{_SUFFIX}")) if directory.is_dir() else []
+    return _files(directory, f"{writer}-*{_SUFFIX}")
 
 
 def writers_of(directory: Path) -> set[str]:
     """The writers (16 hex digits) that have journals on this machine, dead or alive."""
-    return {path.name.partition("-")[0] for path in directory.glob(f"*{_SUFFIX}")} if directory.is_dir() else set()
+    return {path.name.partition("-")[0] for path in _files(directory, f"*{_SUFFIX}")}
 
 
 def writer_is_alive(directory: Path, writer: str) -> bool | None:

@@ -13,6 +13,7 @@ from typing import IO, Any
 
 import msgspec
 
+from replaypack._files import write_hint
 from replaypack.errors import UsageError
 from replaypack.format.manifest_members import PackRef
 
@@ -71,7 +72,8 @@ class State:
             self._file.truncate(sound)
             self._file.seek(sound)
         except OSError as error:
-            raise UsageError(f"the state file {self._path} cannot be used: {error.strerror}") from None
+            message = f"the state file {self._path} cannot be used: {error.strerror or error}"
+            raise UsageError(message, hint=write_hint(error)) from None
         if not sound:
             self._write(_Head(_VERSION, archive))
 

@@ -58,6 +58,7 @@ class Rekeyed(NamedTuple):
     ``records``: all; ``changed``: those whose key is another one now; ``kept``: those whose key was not computed of
     what is recorded (the host's own, or redacted). ``keys_before`` and ``keys_after``: how many different keys
     there were and are; where there are fewer, calls that were told apart are one now.
+    ``derived_from``: the content digest before.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Rekeyed(NamedTuple):
     keys_before: int
     keys_after: int
     content_digest: str
+    derived_from: str
 
 
 def rekey(
@@ -127,6 +129,7 @@ def rekey(
                 _different_keys(source),
                 _different_keys(result),
                 manifest.content_digest,
+                source.content_digest,
             )
 
 

@@ -7,6 +7,7 @@ another place, and that is verified.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import msgspec
 
 from replaypack._write.claim import mark
+from replaypack.archive import nearby
 from replaypack.canonical import canonical_json
 from replaypack.errors import ObjectMissingError, StorageError, UsageError
 from replaypack.format.digests import digest
@@ -94,17 +96,17 @@ def salvage(
 
     Memory is bounded; a database in a temporary file holds a few hundred bytes for each frame of the source.
 
-    Raises `UsageError` (the target is the source, or in use), `StorageError`, `ConflictError` (the target holds
-    another result).
+    Raises `UsageError` (the target is the source, or in use), `ObjectMissingError` (there is no such source),
+    `StorageError`, `ConflictError` (the target holds another result).
     """
     report = progress or _quiet
     _check(source, target)
+    objects = Objects(source)
+    listed = list(objects.list())  # before anything is written: what there is none of leaves nothing behind
     mine = {"format": "replaypack-recovery", "source": digest(source.url.encode()).hex(), "version": 1}
     _begin(target, mine)
-    objects = Objects(source)
     catalog = Catalog(objects)
     try:
-        listed = list(objects.list())
         total, done = sum(size for _, size in listed), 0
         for key, size in listed:
             report(Progress("", "objects", done, total))
@@ -146,8 +148,10 @@ def _plain(result: Salvage) -> dict[str, Any]:
 
 
 def _check(source: Storage, target: Archive) -> None:
-    """Refuse a target that is the source, or lies in it, or the reverse."""
+    """Refuse a source that is not there, and a target that is the source, or lies in it, or the reverse."""
     a, b = source.local_path, target.storage.local_path
+    if a is not None and not os.path.isdir(a):
+        raise ObjectMissingError(f"there is no directory {source.url}", hint=nearby(source))
     if a is not None and b is not None:
         one, other = Path(a).resolve(), Path(b).resolve()
         same = one == other or one in other.parents or other in one.parents

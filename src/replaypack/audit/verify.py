@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from replaypack._arguments import check_digest
 from replaypack.errors import (
     AccessDeniedError,
     FormatError,
@@ -185,8 +186,10 @@ def unexpected(
 ) -> Iterator[Fault]:
     """Yield a fault for each digest (64 hex digits) that is not that of the recording; None is not compared.
 
-    Raises `RecordingNotFoundError`, `StorageError`.
+    Raises `RecordingNotFoundError`, `StorageError`, `UsageError` for what is no digest.
     """
+    check_digest("content", content_digest)
+    check_digest("manifest", manifest_digest)
     if content_digest is None and manifest_digest is None:
         return
     label = name if revision is None else f"{name}@{revision}"

@@ -24,14 +24,14 @@ from replaypack.errors import (
 
 from ._text import dump_json, escape
 
-__all__ = ["NOT_FOUND", "Output", "checking", "error_object", "exit_code", "print_error"]
+__all__ = ["NOT_FOUND", "NO_ANSWER", "Output", "checking", "error_object", "exit_code", "print_error"]
 
 _CHUNK = 100
 _FOLD = 20  # where a column is wrapped at the earliest
 #: A note on an error of wrong usage that is none: what was asked for is well named, and is not there.
 NOT_FOUND = "not found"
-#: A note on any error of a command whose exit code 1 is an answer: there was none.
-_NO_ANSWER = "no answer"
+#: A note on errors that end with exit code 2 whatever they are: of a command whose 1 is an answer, or of its output.
+NO_ANSWER = "no answer"
 
 _CANNOT_CHECK = (
     UsageError,
@@ -49,7 +49,7 @@ def checking() -> Iterator[None]:
     try:
         yield
     except ReplaypackError as error:
-        error.add_note(_NO_ANSWER)
+        error.add_note(NO_ANSWER)
         raise
 
 
@@ -217,7 +217,7 @@ def _cell(value: object) -> str:
 def exit_code(error: ReplaypackError) -> int:
     """2 for wrong usage and where the store could not be asked, or nothing be `checking`, else 1."""
     notes = getattr(error, "__notes__", ())
-    if _NO_ANSWER in notes:
+    if NO_ANSWER in notes:
         return 2
     if NOT_FOUND in notes:
         return 1

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from replaypack.errors import ExportError, FormatError, RecordingExistsError, UsageError
 
 from ._common import located, opened, values_of
+from ._files import new_file
 from ._output import Output
 from ._progress import progress_bar
 from ._text import counted
@@ -35,7 +36,6 @@ def export_sanitised(
     option: list[str] | None,
 ) -> None:
     """Write the recording, and the report where one is asked for."""
-    from replaypack._files import atomic_file
     from replaypack.audit.sanitise import sanitise
 
     output = Output(json=json)
@@ -52,7 +52,7 @@ def export_sanitised(
         if path is None:
             done = sanitise(source, archive, at.name, **options)
         else:
-            with atomic_file(path, overwrite=overwrite) as file:
+            with new_file(path, overwrite=overwrite) as file:
 
                 def note(removal: Removal) -> None:
                     file.write(json_.dumps(removal._asdict()).encode() + b"\n")

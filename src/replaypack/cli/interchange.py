@@ -11,6 +11,7 @@ import typer
 from replaypack.errors import ExportError, ImportFormatError, RecordingExistsError, UsageError
 
 from ._common import JsonFlag, LocatorArgument, OptionList, located, recording_at
+from ._files import output_to
 from ._output import Output
 from ._progress import record_counter
 from ._text import counted, escape
@@ -155,7 +156,8 @@ def export(
     if not standard and path.exists() and not overwrite:
         raise ExportError(f"{file} is there already", hint="--overwrite replaces it")
     output = Output(json=json)
-    with recording_at(locator, option) as recording, record_counter(json or format.name != "jsonl") as progress:
+    counter = record_counter(json or format.name != "jsonl")
+    with output_to(path), recording_at(locator, option) as recording, counter as progress:
         summary = format.dump(recording, path, **_own(format, overwrite=overwrite, progress=progress))
         place = recording.locator
     if standard:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import contextlib
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from replaypack.errors import ObjectMissingError, StorageError
+from replaypack.format.names import manifest_parts
+
 from ._common import JsonFlag, OptionList, UrlArgument, archive_at
-from ._output import Output, error_object, exit_code
+from ._output import Output, checking, error_object, exit_code
 from ._progress import progress_bar
 from ._text import counted
+
+if TYPE_CHECKING:
+    from replaypack import Archive
+
+_SUFFIX = ".rpk"
 
 
 def recover(
@@ -38,7 +47,7 @@ def recover(
     output = Output(json=json)
     with archive_at(url, option) as archive:
         if not archive.leftovers():
-            archive.require()
+            _require(archive)
         found = []
         for item in recover_all(archive, keep_journals=keep_journals):
             found.append(item)
@@ -62,10 +71,43 @@ def recover(
                 ]
             )
         elif not found:
-            output.line("nothing to recover")
+            packs = 0 if _has_recordings(archive) else _packs(archive)
+            more = f", but {counted(packs, 'pack')} that no recording names: {_into(archive)} finds recordings in them"
+            output.line("nothing to recover" + (more if packs else ""))
     codes = [exit_code(item.error) for item in found if item.error is not None]
     if codes:
         raise typer.Exit(max(codes))
+
+
+def _require(archive: Archive) -> None:
+    try:
+        archive.require()
+    except ObjectMissingError as error:
+        if _packs(archive):
+            error.hint = f"it holds packs: {_into(archive)} makes an archive of them"
+        raise
+
+
+def _into(archive: Archive) -> str:
+    return f"`replaypack recover {archive.url} --into NEW`"
+
+
+def _has_recordings(archive: Archive) -> bool:
+    try:
+        return any(manifest_parts(info.key) is not None for info in archive.storage.list("recordings/"))
+    except StorageError:
+        return True  # it cannot be listed, and nothing is to be said of it
+
+
+def _packs(archive: Archive) -> int:
+    """How many packs there are at first sight: where an archive has them, or in a directory that has been one."""
+    names: list[str] = []
+    with contextlib.suppress(StorageError):  # it cannot be listed
+        names = [info.key for info in archive.storage.list("packs/") if info.key.endswith(_SUFFIX)]
+    path = archive.storage.local_path
+    if path is not None and not names:
+        names = [each.name for pattern in ("*", "*/*") for each in path.glob(pattern + _SUFFIX)]
+    return len(names)
 
 
 def _salvage(url: str, into: str, json: bool, option: list[str] | None) -> None:
@@ -73,7 +115,7 @@ def _salvage(url: str, into: str, json: bool, option: list[str] | None) -> None:
 
     output = Output(json=json)
     with archive_at(url, option) as source, archive_at(into, option) as target:
-        with progress_bar(json) as report:
+        with checking(), progress_bar(json) as report:
             done = salvage(source.storage, target, progress=report)
         if json:
             output.document(

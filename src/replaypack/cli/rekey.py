@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
@@ -11,7 +12,7 @@ from replaypack.errors import UsageError
 from ._common import JsonFlag, LocatorArgument, MatchOption, OptionList, located, match_of
 from ._output import Output
 from ._progress import progress_bar
-from ._text import counted
+from ._text import counted, escape
 
 
 def rekey(
@@ -24,6 +25,7 @@ def rekey(
     """Compute the keys of a recording anew by another match policy, without recording again.
 
     Makes a new revision, or with --to another recording. Records stay as they are, and payloads are not copied.
+    The content digest is another one then: signatures, and digests that were cited, hold for the revision before.
     Nothing is visible before the end; interrupted, it can be run again. Where fewer keys come out than there were,
     calls that were told apart are one from then on.
     """
@@ -36,6 +38,12 @@ def rekey(
     archive, at = located(locator, option)
     with archive, progress_bar(json) as report:
         done = compute(archive, at.name, match=policy, to=to, revision=at.revision, progress=report)
+        if to is None:
+            print(
+                f"note: the content digest changed, {done.derived_from} → {done.content_digest}: "
+                f"signatures and cited digests hold for {escape(done.name)}@{done.revision - 1}, the revision before",
+                file=sys.stderr,
+            )
         if json:
             output.document({**done._asdict(), "locator": f"{archive.url}#{done.name}", "match": policy.to_data()})
             return

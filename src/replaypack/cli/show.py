@@ -56,7 +56,8 @@ def show(
     Times without an offset are UTC. With --json the records are an array; with --follow one object a line.
 
     In a pipe a record is a line without headings: seq, time, kind, name, scope, status, duration in seconds, bytes of
-    the request, bytes of the response, key; separated by tabs. A terminal too narrow for them leaves some out, and
+    the request, bytes of the response, key, flags; separated by tabs. Flags are those of the record, and "inside" where
+    it was recorded inside of another call, which answers for it. A terminal too narrow for them leaves some out, and
     says which. With --match keys are those of that match policy, computed here.
     """
     from replaypack.format.names import parse_locator
@@ -239,16 +240,19 @@ def _list(output: Output, records: Iterator[Record], *, follow: bool, empty: str
                 count += 1
         return count
     return output.table(
-        [">SEQ", "TIME", "KIND", "NAME", "SCOPE", "STATUS", ">SECONDS", ">REQUEST", ">RESPONSE", "KEY"],
+        [">SEQ", "TIME", "KIND", "NAME", "SCOPE", "STATUS", ">SECONDS", ">REQUEST", ">RESPONSE", "KEY", "FLAGS"],
         (_cells(record, terminal=output.terminal) for record in records),
         chunk=1 if follow else 100,
-        drop=["SCOPE", "REQUEST", "RESPONSE", "SECONDS", "KEY", "TIME"],
+        drop=["SCOPE", "REQUEST", "RESPONSE", "SECONDS", "KEY", "FLAGS", "TIME"],
         empty=empty,
     )
 
 
 def _cells(record: Record, *, terminal: bool) -> list[object]:
+    from replaypack.replay._capture import is_inside
+
     row = record.row
+    flags = sorted(record.flags) + (["inside"] if is_inside(row) else [])
     size: Any = human_size if terminal else str
     time = f"{record.time:%Y-%m-%d %H:%M:%S}" if terminal else record.time.isoformat().replace("+00:00", "Z")
     return [
@@ -262,4 +266,5 @@ def _cells(record: Record, *, terminal: bool) -> list[object]:
         size(row.request.size) if row.request is not None else "",
         size(row.response_size) if row.response_encoding else "",
         f"{record.key.hex()[:12]}…" if terminal else record.key.hex(),
+        ",".join(flags),
     ]

@@ -12,7 +12,7 @@ import typer
 from replaypack.errors import UsageError
 
 from ._common import JsonFlag, LocatorArgument, OptionList, located, recording_at
-from ._files import read_file, write_file
+from ._files import read_file, unwritable, write_file
 from ._output import Output
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def keygen(
         if isinstance(error, FileExistsError):
             raise UsageError(f"{file} is there already", hint="choose another name: keys are not replaced") from None
         if isinstance(error, OSError):
-            raise UsageError(f"{file} cannot be written: {error.strerror}") from None
+            raise unwritable(file, error) from None
         raise
     output = Output(json=False)
     output.line(f"{file}: private key; {public_file}: public key, for those who verify")
@@ -110,7 +110,12 @@ def keygen(
 def _private_key(file: Path) -> Ed25519PrivateKey:
     from replaypack.audit import load_private_key
 
-    data = read_file(file, _MAX_KEY)
+    try:
+        data = read_file(file, _MAX_KEY)
+    except UsageError as error:
+        if not os.path.lexists(file):
+            error.hint = "`replaypack keygen FILE` makes a key pair"
+        raise
     try:
         try:
             return load_private_key(data)

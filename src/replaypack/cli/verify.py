@@ -36,8 +36,10 @@ def verify(
         typer.Option(help="How much: manifests; packs and tables; every byte; every record, key and payload."),
     ] = "full",
     newest_only: Annotated[bool, typer.Option("--newest-only", help="Leave older revisions out.")] = False,
-    expect_digest: Annotated[str | None, typer.Option(help="The content digest it must have.")] = None,
-    expect_manifest: Annotated[str | None, typer.Option(help="The manifest digest it must have.")] = None,
+    expect_digest: Annotated[str | None, typer.Option(metavar="HEX", help="The content digest it must have.")] = None,
+    expect_manifest: Annotated[
+        str | None, typer.Option(metavar="HEX", help="The manifest digest it must have.")
+    ] = None,
     key: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Ed25519 public key that must have signed: PEM or OpenSSH.")
     ] = None,
@@ -60,10 +62,13 @@ def verify(
     store could not be asked. Of a whole archive it also says, from --level structure on, how many packs no recording
     names; that is no fault.
     """
+    from replaypack._arguments import check_digest
     from replaypack.audit import Resumed, verify_archive
     from replaypack.audit.verify import unexpected
 
     output = Output(json=json)
+    check_digest("content", expect_digest)
+    check_digest("manifest", expect_manifest)
     if state is not None and "@" in target.rpartition("#")[2]:
         raise UsageError("--state is of an archive, or of one recording with all its revisions")
     if signature is not None and (key is None or "#" not in target):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,6 +12,7 @@ from replaypack.errors import UsageError
 
 from ._common import JsonFlag, OptionList, archive_at, located
 from ._copied import IfExistsOption, arrivals, document, is_short, show
+from ._files import output_to
 from ._output import Output
 from ._progress import bytes_bar
 from ._text import human_size
@@ -42,10 +45,12 @@ def zip_(
     """
     from replaypack.audit import zip_recordings
 
+    if os.path.exists(output_file) and not overwrite:
+        raise UsageError(f"{output_file} is there already", hint="--overwrite replaces it; or choose another name")
     output = Output(json=json)
     wanted = _wanted(locators, option)
     try:
-        with bytes_bar(json) as report:
+        with output_to(Path(output_file)), bytes_bar(json) as report:
             done = zip_recordings(
                 wanted, output_file, overwrite=overwrite, responses_only=responses_only, progress=report
             )

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import msgspec
 
 from replaypack._escape import counted
+from replaypack._files import write_hint
 from replaypack.archive import Archive
 from replaypack.errors import ExportError, ImportFormatError, RecordingNotFoundError, ReplaypackError, UsageError
 from replaypack.recording import Recording
@@ -150,7 +151,8 @@ def exporting(path: Path) -> Iterator[None]:
     except FileExistsError:
         raise ExportError(f"{path} is there already", hint="remove it, or say that it may be overwritten") from None
     except OSError as error:
-        raise ExportError(f"{path} cannot be written: {error.strerror or error}") from error
+        message = f"{path} cannot be written: {error.strerror or error}"
+        raise ExportError(message, hint=write_hint(error)) from error
 
 
 def described(value: Any) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
-from replaypack._files import atomic_file
+from replaypack._files import atomic_file, write_hint
 from replaypack.errors import ObjectMissingError, ObjectTooShortError, StorageError, StorageUnsupportedError
 from replaypack.storage._local import translated
 from replaypack.storage._protocol import ObjectInfo, Storage, check_key, check_prefix, check_range
@@ -209,7 +209,9 @@ class ZipWriter(Storage):
             hint = "choose another name, or overwrite it"
             return StorageError("there is such a file already", operation=operation, url=str(self.path), hint=hint)
         if isinstance(error, OSError):
-            return translated(error, operation, str(self.path))
+            said = translated(error, operation, str(self.path))
+            said.hint = write_hint(error)
+            return said
         return StorageError("it is closed", operation=operation, url=str(self.path))
 
     def _unsupported(self, operation: str, key: str, why: str) -> StorageUnsupportedError:
