@@ -188,7 +188,9 @@ def test_journals_of_local_archives(tmp_path: Path) -> None:
     error = run("import", str(lines), f"{tmp_path}/runs#a").err
     assert "lies in the archive" in error
     assert "XDG_STATE_HOME" not in error
-    with pytest.raises(JournalError, match=r"call\.json is a file, and an archive that is recorded into is a directory"):
+    with pytest.raises(
+        JournalError, match=r"call\.json is a file, and an archive that is recorded into is a directory"
+    ):
         Archive(tmp_path / "call.json").recorder("a")
     assert (tmp_path / "call.json").read_text() == "{}"
 
