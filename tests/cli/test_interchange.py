@@ -88,7 +88,7 @@ def test_on_a_terminal_progress_is_shown(tmp_path: Path) -> None:
         (["import", "{tmp}/odd.bin", "{tmp}/a#r"], 1, "of no format that is known"),
         (["export", "{archive}#team/mixed", "{tmp}/in.jsonl"], 1, "--overwrite"),
         (["export", "{archive}#team/mixed", "{tmp}/out.json"], 2, "add --format"),
-        (["export", "{archive}#team/mixed", "{tmp}/no/out.jsonl"], 1, "cannot be written"),
+        (["export", "{archive}#team/mixed", "{tmp}/no/out.jsonl"], 2, "cannot be written"),
         (["export", "{archive}#team/mixt", "{tmp}/out.jsonl"], 1, "did you mean team/mixed?"),
         (["export", "{archive}#team/mixed", "-", "--json"], 2, "cannot both"),
     ],
@@ -112,7 +112,7 @@ def test_what_cannot_be_read_or_written_is_named(archive: str, tmp_path: Path, f
     (tmp_path / "loop").symlink_to("loop")
     for place in ("pipe", "directory", "nowhere/file", "directory/../nowhere/file"):
         failed = run("export", empty, str(tmp_path / place), "--format", format_, "--overwrite", "--json")
-        assert (failed.code, failed.json["error"]["code"]) == (1, "export.failed"), place
+        assert (failed.code, failed.json["error"]["code"]) == (2, "export.failed"), place
     assert (tmp_path / "pipe").is_fifo()
     assert run("export", empty, str(tmp_path / "loop"), "--format", format_, "--overwrite").code == 0
     for place in ("pipe", "directory", "nowhere"):
