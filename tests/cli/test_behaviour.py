@@ -43,7 +43,7 @@ from .conftest import CANARY, environment, is_safe, run, run_on_terminal, run_pr
         (["verify", "{archive}#nothing"], 2, "nothing"),
         (["verify", "{archive}#team/mixed@9"], 2, "no revision 9"),
         (["verify", "{archive}/nowhere"], 2, "no archive"),
-        (["verify", "{archive}#nothing", "--expect-digest", "0"], 2, "nothing"),
+        (["verify", "{archive}#nothing", "--expect-digest", "0" * 64], 2, "nothing"),
         (["log", "{archive}#team/mixed@1"], 2, "@revision"),
         (["recover", "{archive}x"], 1, "no archive"),
         (["rm", "{archive}#nothing", "--yes"], 1, "nothing"),

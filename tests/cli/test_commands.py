@@ -134,6 +134,19 @@ def test_show_follows_a_recording_until_it_is_sealed(tmp_path: Path) -> None:
     process.stdout.close()
 
 
+def test_records_that_answer_nothing_outside_are_marked(tmp_path: Path) -> None:
+    with replaypack.Archive(tmp_path).session("r", "record") as session:
+        session.tool("outer", 1, lambda: session.tool("inner", 1, lambda: 2))
+        stream = session.stream("tool", {"name": "stream"}, lambda: iter([1, 2]))
+        next(stream)
+        stream.close()
+    lines = run("show", f"{tmp_path}#r", "--records").out.splitlines()
+    assert [line.split("\t")[-1] for line in lines] == ["inside", "", "truncated"]
+    shown = run_on_terminal("show", f"{tmp_path}#r", "--records", columns=200).out
+    assert "ok inside" in shown
+    assert "ok truncated" in shown
+
+
 def test_a_narrow_terminal_loses_no_column_silently(archive: str) -> None:
     at = f"{archive}#team/appended"
     for arguments in (["show", at, "--records"], ["show", at, "--follow"]):

@@ -66,7 +66,7 @@ def test_show_says_that_a_policy_is_overridden(url: str) -> None:
     assert "match policy\tuuids 1 (overridden here; recorded with none 1)\n" in shown
     result = run("show", f"{url}#r", "--match", "uuids", "--json").json
     assert result["match_overridden"] is True
-    keys = [line.split("\t")[-1] for line in run("show", f"{url}#r", "-r", "--match", "uuids").out.splitlines()]
+    keys = [line.split("\t")[9] for line in run("show", f"{url}#r", "-r", "--match", "uuids").out.splitlines()]
     assert keys == [MatchPolicy.of("uuids").key("tool", {"id": UUID + "0"}).hex()] * 4 + keys[4:]
 
 

@@ -57,8 +57,9 @@ def show(
 
     In a pipe a record is a line without headings: seq, time, kind, name, scope, status, duration in seconds, bytes of
     the request, bytes of the response, key, flags; separated by tabs. Flags are those of the record, and "inside" where
-    it was recorded inside of another call, which answers for it. A terminal too narrow for them leaves some out, and
-    says which. With --match keys are those of that match policy, computed here.
+    it was recorded inside of another call, which answers for it; a terminal has them beside the status. A terminal too
+    narrow for all columns leaves some out, and says which. With --match keys are those of that match policy, computed
+    here.
     """
     from replaypack.format.names import parse_locator
     from replaypack.format.row import STATUSES
@@ -240,10 +241,22 @@ def _list(output: Output, records: Iterator[Record], *, follow: bool, empty: str
                 count += 1
         return count
     return output.table(
-        [">SEQ", "TIME", "KIND", "NAME", "SCOPE", "STATUS", ">SECONDS", ">REQUEST", ">RESPONSE", "KEY", "FLAGS"],
+        [
+            ">SEQ",
+            "TIME",
+            "KIND",
+            "NAME",
+            "SCOPE",
+            "STATUS",
+            ">SECONDS",
+            ">REQUEST",
+            ">RESPONSE",
+            "KEY",
+            *([] if output.terminal else ["FLAGS"]),
+        ],
         (_cells(record, terminal=output.terminal) for record in records),
         chunk=1 if follow else 100,
-        drop=["SCOPE", "REQUEST", "RESPONSE", "SECONDS", "KEY", "FLAGS", "TIME"],
+        drop=["SCOPE", "REQUEST", "RESPONSE", "SECONDS", "KEY", "TIME"],
         empty=empty,
     )
 
@@ -255,16 +268,16 @@ def _cells(record: Record, *, terminal: bool) -> list[object]:
     flags = sorted(record.flags) + (["inside"] if is_inside(row) else [])
     size: Any = human_size if terminal else str
     time = f"{record.time:%Y-%m-%d %H:%M:%S}" if terminal else record.time.isoformat().replace("+00:00", "Z")
-    return [
+    cells: list[object] = [
         record.seq,
         time,
         record.kind,
         record.name,
         record.scope,
-        record.status,
+        " ".join([record.status, *flags]) if terminal else record.status,
         f"{record.duration:.3f}",
         size(row.request.size) if row.request is not None else "",
         size(row.response_size) if row.response_encoding else "",
         f"{record.key.hex()[:12]}…" if terminal else record.key.hex(),
-        ",".join(flags),
     ]
+    return cells if terminal else [*cells, ",".join(flags)]
