@@ -19,3 +19,7 @@ def test_one_url_is_one_set_of_objects() -> None:
     assert open_storage("memory://shared/a/").get("k") == b"1"
     assert not list(open_storage("memory://shared/b").list())
     assert not list(MemoryStorage().list())
+
+
+def test_no_private_one_has_the_name_of_one_that_is_gone() -> None:
+    assert len({MemoryStorage().url for _ in range(100)}) == 100

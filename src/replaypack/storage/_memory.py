@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
 from collections.abc import Iterator
@@ -31,7 +32,8 @@ class MemoryStorage(Storage):
     _spaces_lock: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(self, url: str | None = None) -> None:
-        self.url = f"memory://{_name(url)}" if url is not None else f"memory://private-{id(self):x}"
+        # Never the name of another one that is gone: journals lie on disk by what they were for.
+        self.url = f"memory://{_name(url)}" if url is not None else f"memory://private-{secrets.token_hex(8)}"
         if url is None:
             self._space = _Space()
             return
