@@ -9,7 +9,7 @@ situation, the class inherits it too, so ``except FileNotFoundError`` and ``exce
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 __all__ = [
     "AccessDeniedError",
@@ -78,6 +78,10 @@ class ReplaypackError(Exception):
     def __str__(self) -> str:
         return f"{self.message} ({self.hint})" if self.hint else self.message
 
+    def to_dict(self) -> dict[str, Any]:
+        """The error as it stands in JSON: code, message, hint, and what its class adds."""
+        return {"code": self.code, "message": self.message, "hint": self.hint}
+
     # By default the class is called with ``args``, which is not what every one of them takes. Pools of processes copy
     # errors, and hang where one cannot be.
     def __reduce__(self) -> tuple[object, ...]:
@@ -107,6 +111,9 @@ class SharedBytesError(UsageError):
     def __init__(self, message: str, *, shared: dict[str, list[int]], hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
         self.shared = shared
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**super().to_dict(), "shared": self.shared}
 
 
 class CanonicalizationError(ReplaypackError, ValueError):
@@ -149,6 +156,9 @@ class FormatError(ReplaypackError, ValueError):
         self.detail = message
         self.code = f"format.{reason}"
 
+    def to_dict(self) -> dict[str, Any]:
+        return {**super().to_dict(), "where": self.where, "reason": self.reason}
+
 
 #: What operations of a storage are called in messages; others by their own names.
 _DOING = {
@@ -176,6 +186,9 @@ class StorageError(ReplaypackError, OSError):
         super().__init__(f"{prefix}{message}", hint=hint)
         self.operation = operation
         self.url = url
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**super().to_dict(), "url": self.url, "operation": self.operation}
 
 
 class ObjectMissingError(StorageError, FileNotFoundError):

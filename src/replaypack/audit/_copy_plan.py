@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from replaypack._read.references import packs_of
 from replaypack._write.claim import refuse_case_twin, refuse_claimed
 from replaypack.errors import (
-    FormatError,
-    ObjectMissingError,
-    ObjectTooShortError,
+    DAMAGED,
     RecordingExistsError,
     RecordingNotFoundError,
     ReplaypackError,
@@ -224,7 +222,7 @@ class Planner:
         storage = self._target.storage
         try:
             found = packs_of(newest, storage)
-        except (FormatError, ObjectMissingError, ObjectTooShortError):
+        except DAMAGED:
             return False
         return all(each(lambda item: has_pack(storage, *item), list(found.items())))
 

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from replaypack._read.manifests import is_checkpoint_of
 from replaypack._read.references import packs_of
-from replaypack.errors import ConflictError, FormatError, ObjectMissingError, ObjectTooShortError
+from replaypack.errors import DAMAGED, ConflictError, FormatError, ObjectMissingError
 from replaypack.format.manifest import Manifest, parse_manifest
 from replaypack.format.manifest_members import PackRef
 from replaypack.format.names import manifest_parts, open_key, pack_key_of, pack_of_key, revision_key
@@ -17,7 +17,7 @@ from replaypack.storage import Storage
 
 from ._survey import each
 
-__all__ = ["Held", "Inventory", "toc_of"]
+__all__ = ["Held", "Inventory", "packs_in", "toc_of"]
 
 #: Bytes at the end of a pack that are read for its table of contents.
 _TAIL = 64 << 10
@@ -62,13 +62,8 @@ class Inventory:
 
     def __init__(self, storage: Storage, before: Inventory | None = None) -> None:
         self.storage = storage
-        packs = [
-            (digest, info.size)
-            for info in storage.list("packs/")
-            if (digest := pack_of_key(info.key)) is not None and pack_key_of(digest) == info.key
-        ]
         #: Sizes (bytes) by digest.
-        self.packs: dict[str, int] = dict(packs)
+        self.packs: dict[str, int] = dict(packs_in(storage))
         # The same digest is the same object in memory, however many manifests name it.
         self._interned: dict[str, str] = {digest: digest for digest in self.packs}
         #: Of each manifest its size (bytes), and when it was written.
@@ -120,7 +115,7 @@ class Inventory:
             section.cause,
             section.claim,
             section.writer,
-            frozenset(seq for tombstone in section.tombstones for seq, _ in tombstone.records),
+            manifest.purged_records,
             packs,
         )
 
@@ -178,6 +173,14 @@ class Inventory:
             return None
 
 
+def packs_in(storage: Storage) -> Iterator[tuple[str, int]]:
+    """Yield the digest and size (bytes) of each pack that is listed. Raises `StorageError`."""
+    for info in storage.list("packs/"):
+        digest = pack_of_key(info.key)
+        if digest is not None and pack_key_of(digest) == info.key:
+            yield digest, info.size
+
+
 def toc_of(storage: Storage, pack: PackRef) -> Toc:
     """The table of contents of a pack, checked. Raises `FormatError`, `StorageError`."""
     key = pack_key_of(pack.digest)
@@ -199,9 +202,9 @@ def common_packs(storage: Storage, manifest: Manifest) -> set[str]:
     Raises `StorageError`.
     """
     found = set()
-    with suppress(FormatError, ObjectMissingError, ObjectTooShortError):
+    with suppress(*DAMAGED):
         for pack, size in packs_of(manifest, storage).items():
-            with suppress(FormatError, ObjectMissingError, ObjectTooShortError):
+            with suppress(*DAMAGED):
                 if size is not None and not toc_of(storage, PackRef(pack, size)).origins:
                     found.add(pack)
     return found

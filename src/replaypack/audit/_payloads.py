@@ -12,7 +12,7 @@ from blake3 import blake3
 
 from replaypack._read.blobs import is_withheld, recipe_of
 from replaypack._read.index import Found, check_proportion
-from replaypack.errors import CanonicalizationError, FormatError, ObjectMissingError, ObjectTooShortError
+from replaypack.errors import DAMAGED, CanonicalizationError, FormatError
 from replaypack.format.base64 import encode_base64
 from replaypack.format.digests import digest, digests
 from replaypack.format.recipe import UNPADDED, URLSAFE, Range, output_length
@@ -27,7 +27,6 @@ from ._literals import LiteralReader
 
 __all__ = ["PayloadChecker", "Spans"]
 
-_GONE = (FormatError, ObjectMissingError, ObjectTooShortError)
 #: Literals fetched at a time while a payload is hashed (bytes; a multiple of three, so that base64 can be cut there).
 _PIECE = 6 << 20
 #: Larger payloads are hashed and not decoded.
@@ -136,7 +135,7 @@ class PayloadChecker:
             if not all(named):
                 rows, identities = list(compress(rows, named)), list(compress(identities, named))
             keys = self._match.keys([row.kind for row in rows], identities, plain=plain is not None)
-        except (*_GONE, CanonicalizationError):
+        except (*DAMAGED, CanonicalizationError):
             return every
         if keys != [row.key for row in rows]:
             return every
@@ -192,7 +191,7 @@ class PayloadChecker:
             faults.append(fault("blob.mismatch", f"{role} of record {row.seq}", str(error)))
         except _Encoding as error:
             faults.append(fault("blob.encoding", f"{role} of record {row.seq}", str(error)))
-        except _GONE as error:
+        except DAMAGED as error:
             self._unreadable.setdefault(str(error), Spans()).add(row.seq, row.seq + 1)
         else:
             if is_identity:

@@ -10,7 +10,7 @@ from operator import ge
 from typing import NamedTuple
 
 from replaypack._read.packs import Frame
-from replaypack.errors import FormatError, ObjectMissingError, ObjectTooShortError
+from replaypack.errors import DAMAGED, FormatError
 from replaypack.format.merkle import MerkleTree, leaf_hashes
 from replaypack.format.record_frame import RecordFrame
 from replaypack.format.table import (
@@ -35,7 +35,6 @@ from ._tables import Pages
 
 __all__ = ["RowChecker"]
 
-_GONE = (FormatError, ObjectMissingError, ObjectTooShortError)
 _AHEAD = 8
 _AHEAD_BYTES = 16 << 20
 
@@ -166,7 +165,7 @@ class RowChecker:
             loaded = list(self._index.read_frames([frame for frame in frames if frame is not None]))
             if len(loaded) != len(entries):
                 raise FormatError("a table names a pack that the manifest does not")
-        except _GONE:
+        except DAMAGED:
             loaded = [None] * len(entries)
         loaded.reverse()
         for entry, frame in zip(entries, frames, strict=True):
@@ -178,7 +177,7 @@ class RowChecker:
                 if frame is None:
                     raise FormatError("its pack is not one of the manifest's")
                 [one] = self._index.read_frames([frame])
-            except _GONE as error:
+            except DAMAGED as error:
                 if report:
                     self._lost.add(entry.first, entry.first + entry.items)
                     self._gone.lost_frame()

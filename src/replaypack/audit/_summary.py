@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from replaypack._read.index import Index
 from replaypack._read.summary import summary_frame
-from replaypack.errors import FormatError, ObjectMissingError, ObjectTooShortError
+from replaypack.errors import DAMAGED, FormatError
 from replaypack.format.manifest import Manifest
 from replaypack.format.row import Row
 from replaypack.format.summary import Run, RunSum, parse_runs
@@ -29,7 +29,7 @@ class SummaryChecker:
             if frame is not None:
                 [raw] = index.reader.read([frame])
                 self._runs = parse_runs(raw, manifest.content.records, where=frame.where)
-        except (FormatError, ObjectMissingError, ObjectTooShortError) as error:
+        except DAMAGED as error:
             where = error.where if isinstance(error, FormatError) else None
             self._faults.append(fault("summary.unreadable", where or "summary", str(error)))
 

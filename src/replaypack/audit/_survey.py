@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 from replaypack._read.references import packs_of
-from replaypack.errors import FormatError, ObjectMissingError, ObjectTooShortError
+from replaypack.errors import DAMAGED, FormatError, ObjectMissingError
 from replaypack.format.manifest import parse_manifest
 from replaypack.format.names import ManifestKey, manifest_parts
 from replaypack.storage import ObjectInfo, Storage
@@ -134,7 +134,7 @@ def _read(
         return Unreadable(info.key, f"{info.key}: it is the manifest of revision {section.revision}")
     try:
         digests = [bytes.fromhex(pack) for pack in packs_of(manifest, storage)]
-    except (FormatError, ObjectMissingError, ObjectTooShortError) as error:
+    except DAMAGED as error:
         return Unreadable(info.key, f"{info.key}: its list of packs cannot be read: {error.message}")
     return Seen(
         info.key,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 
 from replaypack._read.index import Index, SegmentIndex
-from replaypack.errors import FormatError, ObjectMissingError, ObjectTooShortError
+from replaypack.errors import DAMAGED, FormatError, ObjectMissingError, ObjectTooShortError
 from replaypack.format.manifest import Manifest
 from replaypack.format.manifest_members import PackRef
 from replaypack.format.names import pack_key_of
@@ -27,8 +27,6 @@ from ._packs import PackChecker
 
 __all__ = ["Pages", "check_tables"]
 
-_UNREADABLE = (FormatError, ObjectMissingError, ObjectTooShortError)
-
 
 class Pages:
     """Reads the pages of one recording's tables; a page that cannot be read is reported once and stepped over."""
@@ -47,7 +45,7 @@ class Pages:
         segment = self.index.segments[number]
         try:
             segment.root(shape)
-        except _UNREADABLE as error:
+        except DAMAGED as error:
             self._bad_roots.add((number, shape.name))
             ref = segment.segment.table(shape).page
             if ref is not None and isinstance(error, ObjectMissingError | ObjectTooShortError):
@@ -71,7 +69,7 @@ class Pages:
                 [keys] = self.index.key_pages([(segment, page)])
                 return keys.entries() if frames else shape.split(keys.rows)
             [rows] = self.index.pages([(segment, shape, page)])
-        except _UNREADABLE as error:
+        except DAMAGED as error:
             self._bad_pages.add((number, shape.name, page))
             place = segment.root(shape).locations[page]
             if place.pack < len(segment.packs):

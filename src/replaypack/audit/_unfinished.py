@@ -9,7 +9,7 @@ from replaypack.format.manifest import Manifest
 
 from ._faults import Fault, fault
 
-__all__ = ["UNFINISHED", "left_behind", "purged_of", "unfinished"]
+__all__ = ["UNFINISHED", "left_behind", "unfinished"]
 
 UNFINISHED = "purge.unfinished"
 #: Ranges of records that a message names.
@@ -23,7 +23,7 @@ def left_behind(manifests: Sequence[tuple[str, Manifest]]) -> Iterator[Fault]:
     """
     since: dict[str, set[int]] = {}
     for key, manifest in reversed(manifests):
-        purged = purged_of(manifest)
+        purged = manifest.purged_records
         gone = since.setdefault(manifest.content.id, set())
         there = sorted(seq for seq in gone - purged if seq < manifest.records)
         if there:
@@ -36,8 +36,3 @@ def unfinished(where: str, seqs: Sequence[int], how: str) -> Fault:
     parts = ranges(seqs)
     shown = ", ".join(parts[:_SHOWN]) + (f" and {len(parts) - _SHOWN} more ranges" if len(parts) > _SHOWN else "")
     return fault(UNFINISHED, where, f"{counted(len(seqs), 'purged record')} ({shown}): {how}")
-
-
-def purged_of(manifest: Manifest) -> frozenset[int]:
-    """The records that have a tombstone, by their sequence numbers."""
-    return frozenset(seq for tombstone in manifest.storage.tombstones for seq, _ in tombstone.records)

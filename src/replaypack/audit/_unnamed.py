@@ -8,19 +8,19 @@ from contextlib import suppress
 
 from replaypack._read.packs import PackReader
 from replaypack._read.references import packs_of
-from replaypack.errors import FormatError, ObjectMissingError, ObjectTooShortError
+from replaypack.errors import DAMAGED, FormatError, ObjectMissingError
 from replaypack.format.manifest import Manifest, parse_manifest
 from replaypack.format.manifest_members import PackRef
-from replaypack.format.names import manifest_parts, pack_key_of, pack_of_key
+from replaypack.format.names import manifest_parts, pack_key_of
 from replaypack.format.pack import FrameKind
 from replaypack.format.record_frame import RecordFrame
 from replaypack.storage import Storage
 
 from ._faults import Fault
-from ._inventory import toc_of
+from ._inventory import packs_in, toc_of
 from ._payload import read_frame
 from ._survey import each
-from ._unfinished import purged_of, unfinished
+from ._unfinished import unfinished
 
 __all__ = ["Unnamed"]
 
@@ -38,11 +38,7 @@ class Unnamed:
     def __init__(self, storage: Storage, named: Collection[str] = ()) -> None:
         self._storage = storage
         # Packs first: what a manifest names that is read later was uploaded before it.
-        self._sizes = {
-            bytes.fromhex(digest): info.size
-            for info in storage.list("packs/")
-            if (digest := pack_of_key(info.key)) is not None and pack_key_of(digest) == info.key and digest not in named
-        }
+        self._sizes = {bytes.fromhex(digest): size for digest, size in packs_in(storage) if digest not in named}
         #: By the id of a recording what its manifests show: numbers of records, and which of them are purged.
         self._shown: dict[str, set[tuple[int, frozenset[int]]]] = {}
         #: A name of each recording that has tombstones, by its id.
@@ -60,7 +56,7 @@ class Unnamed:
             manifest, packs, name = item
             for pack in packs:
                 self._sizes.pop(bytes.fromhex(pack), None)
-            purged = purged_of(manifest)
+            purged = manifest.purged_records
             self._shown.setdefault(manifest.content.id, set()).add((manifest.records, purged))
             if purged:
                 self._names[manifest.content.id] = name
@@ -83,7 +79,7 @@ class Unnamed:
         except (FormatError, ObjectMissingError):
             return None
         packs: list[str] = []
-        with suppress(FormatError, ObjectMissingError, ObjectTooShortError):
+        with suppress(*DAMAGED):
             packs = list(packs_of(manifest, self._storage))
         return manifest, packs, parts.name
 
@@ -94,7 +90,7 @@ class Unnamed:
         """
         for pack, size in self._sizes.items() if self._names else ():
             found: dict[str, list[int]] = {}
-            with suppress(FormatError, ObjectMissingError, ObjectTooShortError):
+            with suppress(*DAMAGED):
                 found = self._rows(PackRef(pack.hex(), size))
             for id_, seqs in found.items():
                 how = "no manifest shows them, and this pack, which none names, still has what they said"

@@ -106,10 +106,7 @@ class ArchiveStats(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """The same as JSON, with the ratios."""
-        failed = [
-            {"name": name, "error": {"code": error.code, "message": error.message, "hint": error.hint}}
-            for name, error in self.failed
-        ]
+        failed = [{"name": name, "error": error.to_dict()} for name, error in self.failed]
         return {
             **_plain(self),
             "recordings": [recording.to_dict() for recording in self.recordings],

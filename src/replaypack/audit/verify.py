@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from replaypack._arguments import check_digest
 from replaypack.errors import (
+    DAMAGED,
     AccessDeniedError,
     FormatError,
-    ObjectMissingError,
     ObjectTooShortError,
     RecordingNotFoundError,
     StorageError,
@@ -51,7 +51,6 @@ __all__ = [
 ]
 
 _CACHE = 96 << 20
-_UNOPENED = (FormatError, ObjectMissingError, ObjectTooShortError)
 
 
 def verify_recording(recording: Recording, *, level: Level = "full", progress: Report | None = None) -> Iterator[Fault]:
@@ -268,7 +267,7 @@ def _recording(
     except RecordingNotFoundError:
         if not manifests:
             raise
-    except _UNOPENED as error:
+    except DAMAGED as error:
         if not isinstance(error, FormatError) or "recordings/" not in (error.where or ""):
             told = unopened(error, name)
             yield told
@@ -285,7 +284,7 @@ def _recording(
         seen.add(_identity(manifest))
         try:
             recording = archive.open(name, manifest.storage.revision, cache_bytes=_CACHE)
-        except _UNOPENED as error:
+        except DAMAGED as error:
             found = unopened(error, f"{name}@{manifest.storage.revision}")
             if found != told:
                 yield found

@@ -43,7 +43,7 @@ from . import (
     verify,
     zip,
 )
-from ._output import error_object, exit_code, print_error, silence
+from ._output import exit_code, print_error, silence
 from ._text import dump_json, escape
 
 __all__ = ["app", "run"]
@@ -65,7 +65,7 @@ class _Group(TyperGroup):
             _debug()
             print_error(error.message, error.hint)
             if "in output" not in getattr(error, "__notes__", ()):
-                _json_error(error_object(error))
+                _json_error(error.to_dict())
             raise typer.Exit(exit_code(error)) from None
         except KeyboardInterrupt as error:
             _interrupted(str(error))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ._output import Output, error_object
+from ._output import Output
 from ._text import counted, escape, human_size
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def document(done: Copied) -> dict[str, Any]:
     """As JSON."""
     summary: dict[str, Any] = {name: value for name, value in done._asdict().items() if name != "recordings"}
     recordings = [
-        {**found._asdict(), "error": error_object(found.error) if found.error is not None else None}
+        {**found._asdict(), "error": found.error.to_dict() if found.error is not None else None}
         for found in done.recordings
     ]
     return {"recordings": recordings, **summary}

@@ -11,12 +11,9 @@ from typing import Any
 
 from replaypack.errors import (
     AccessDeniedError,
-    FormatError,
     InvalidLocatorError,
     InvalidNameError,
     ReplaypackError,
-    SharedBytesError,
-    StorageError,
     StorageUnavailableError,
     StorageUnsupportedError,
     UsageError,
@@ -24,7 +21,7 @@ from replaypack.errors import (
 
 from ._text import dump_json, escape
 
-__all__ = ["NOT_FOUND", "NO_ANSWER", "Output", "checking", "error_object", "exit_code", "print_error"]
+__all__ = ["NOT_FOUND", "NO_ANSWER", "Output", "checking", "exit_code", "print_error"]
 
 _CHUNK = 100
 _FOLD = 20  # where a column is wrapped at the earliest
@@ -88,7 +85,7 @@ class Output:
         try:
             yield
         except ReplaypackError as error:
-            self.element({"error": error_object(error)})
+            self.element({"error": error.to_dict()})
             error.add_note("in output")
             raise
         finally:
@@ -222,20 +219,6 @@ def exit_code(error: ReplaypackError) -> int:
     if NOT_FOUND in notes:
         return 1
     return 2 if isinstance(error, _CANNOT_CHECK) else 1
-
-
-def error_object(error: ReplaypackError) -> dict[str, Any]:
-    """An error as it stands in JSON output."""
-    result: dict[str, Any] = {"code": error.code, "message": error.message, "hint": error.hint}
-    if isinstance(error, FormatError):
-        result["where"] = error.where
-        result["reason"] = error.reason
-    if isinstance(error, StorageError):
-        result["url"] = error.url
-        result["operation"] = error.operation
-    if isinstance(error, SharedBytesError):
-        result["shared"] = error.shared
-    return result
 
 
 def print_error(message: str, hint: str | None = None) -> None:

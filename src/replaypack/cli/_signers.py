@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from replaypack.errors import (
+    DAMAGED,
     AccessDeniedError,
     ArchiveError,
-    FormatError,
-    ObjectMissingError,
-    ObjectTooShortError,
     StorageUnsupportedError,
     UsageError,
 )
@@ -63,7 +61,7 @@ class Signers:
         """Yield the one state that a key gives, or all signatures that can be listed."""
         try:
             recording = archive.open(name, revision)
-        except (ArchiveError, FormatError, ObjectMissingError, ObjectTooShortError) as error:
+        except (ArchiveError, *DAMAGED) as error:
             if self._key is not None:
                 yield Seal(name, "unreadable", "", "", f"the recording cannot be opened: {error}")
             return

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ._common import JsonFlag, OptionList, UrlArgument, archive_at
-from ._output import Output, error_object, exit_code
+from ._output import Output, exit_code
 from ._progress import progress_bar
 from ._text import counted, human_size
 
@@ -44,7 +44,7 @@ def compact(
     left = [item for item in done.recordings if item.error is not None]
     if json:
         recordings = [
-            {**item._asdict(), "error": error_object(item.error) if item.error is not None else None}
+            {**item._asdict(), "error": item.error.to_dict() if item.error is not None else None}
             for item in done.recordings
         ]
         output.document(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from ._common import JsonFlag, OptionList, UrlArgument, archive_at
-from ._output import Output, error_object, exit_code
+from ._output import Output, exit_code
 from ._text import counted
 
 
@@ -21,7 +21,7 @@ def migrate(url: UrlArgument, json: JsonFlag = False, option: OptionList = None)
     with archive_at(url, option) as archive:
         done = bring_up(archive)
     if json:
-        output.document({**done._asdict(), "failed": {name: error_object(e) for name, e in done.failed.items()}})
+        output.document({**done._asdict(), "failed": {name: e.to_dict() for name, e in done.failed.items()}})
     else:
         for name, error in done.failed.items():
             output.line(f"{name}: {error}")

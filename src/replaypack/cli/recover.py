@@ -11,7 +11,7 @@ from replaypack.errors import ObjectMissingError, StorageError
 from replaypack.format.names import manifest_parts
 
 from ._common import JsonFlag, OptionList, UrlArgument, archive_at
-from ._output import Output, checking, error_object, exit_code
+from ._output import Output, checking, exit_code
 from ._progress import progress_bar
 from ._text import counted
 
@@ -65,7 +65,7 @@ def recover(
                         "records": item.records,
                         "from_journal": item.from_journal,
                         "journal": item.journal,
-                        "error": error_object(item.error) if item.error is not None else None,
+                        "error": item.error.to_dict() if item.error is not None else None,
                     }
                     for item in found
                 ]

@@ -10,7 +10,7 @@ import typer
 from replaypack.errors import DAMAGED, ReplaypackError, without_frames
 
 from ._common import JsonFlag, OptionList, archive_at, recording_at, say_what_helps, values_of
-from ._output import Output, error_object, print_error
+from ._output import Output, print_error
 from ._progress import progress_bar
 from ._text import counted
 
@@ -55,9 +55,9 @@ def scan(
         result = {
             "recordings": scanned,
             "findings": [finding._asdict() for finding in found],
-            "failed": [{"name": name, "error": error_object(error)} for name, error in failed],
+            "failed": [{"name": name, "error": error.to_dict()} for name, error in failed],
         }
-        output.document(result if failure is None else {**result, "error": error_object(failure)})
+        output.document(result if failure is None else {**result, "error": failure.to_dict()})
     else:
         for name, damage in failed:
             print_error(f"{name}: {damage.message}", damage.hint)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ._common import JsonFlag, OptionList, archive_at, recording_at, say_what_helps
-from ._output import Output, error_object, print_error
+from ._output import Output, print_error
 from ._progress import progress_bar
 from ._text import counted, human_size
 
@@ -51,8 +51,7 @@ def stats(
     for name, error in whole.failed:
         say_what_helps(error, archive.url, name)
     if json:
-        failed = [{"name": name, "error": error_object(error)} for name, error in whole.failed]
-        output.document({**whole.to_dict(), "failed": failed})
+        output.document(whole.to_dict())
     else:
         _archive(output, whole)
         for name, error in whole.failed:

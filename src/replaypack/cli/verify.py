@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from replaypack.errors import (
+    DAMAGED,
     ArchiveError,
     FormatError,
-    ObjectMissingError,
-    ObjectTooShortError,
     RecordingNotFoundError,
     UsageError,
 )
@@ -189,7 +188,7 @@ def _one(
 
     try:
         recording = archive.open(name, revision)
-    except (FormatError, ObjectMissingError, ObjectTooShortError) as error:
+    except DAMAGED as error:
         yield unopened(error, name)._replace(recording=f"{name}@{revision}")
         return
     for fault in verify_recording(recording, level=level, progress=report):

@@ -70,6 +70,11 @@ class Manifest:
         return sum(len(tombstone.records) for tombstone in self.storage.tombstones)
 
     @property
+    def purged_records(self) -> frozenset[int]:
+        """The sequence numbers of those."""
+        return frozenset(seq for tombstone in self.storage.tombstones for seq, _ in tombstone.records)
+
+    @property
     def merkle(self) -> MerkleTree:
         """The Merkle tree of the records, to be continued."""
         return MerkleTree(self.content.records, [bytes.fromhex(node) for node in self.storage.merkle_edge])
