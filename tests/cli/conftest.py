@@ -150,6 +150,15 @@ def without_pack(archive: replaypack.Archive, name: str) -> Path:
     return path
 
 
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """An archive with one sealed recording, which fits into any buffer: a full disk is noticed at the end."""
+    archive = replaypack.Archive(tmp_path / "runs")
+    with archive.recorder("a") as recorder:
+        recorder.append(kind="tool", identity=1, response="x")
+    return archive.url
+
+
 @pytest.fixture(scope="session")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Three recordings: mixed values and canaries, an appended one, and an incomplete one."""

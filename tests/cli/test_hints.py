@@ -21,15 +21,6 @@ from .conftest import environment, run, run_process
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> str:
-    """An archive with one sealed recording."""
-    archive = Archive(tmp_path / "runs")
-    with archive.recorder("a") as recorder:
-        recorder.append(kind="tool", identity=1, response="x")
-    return archive.url
-
-
-@pytest.fixture
 def down() -> str:
     """A web server that is not there: whoever asks it waits until the retries are over."""
     with socket.socket() as taken:

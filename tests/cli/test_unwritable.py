@@ -18,15 +18,6 @@ _NOWHERE = "name a place that can be written"
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> str:
-    """An archive with one recording that fits into any buffer: the disk says that it is full when a file is closed."""
-    archive = Archive(tmp_path / "runs")
-    with archive.recorder("a") as recorder:
-        recorder.append(kind="tool", identity=1, response="x")
-    return archive.url
-
-
-@pytest.fixture
 def full(tmp_path: Path) -> Iterator[Path]:
     """A disk that is full: a small tmpfs."""
     path = tmp_path / "full"

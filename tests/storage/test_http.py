@@ -50,22 +50,15 @@ class TestHttp(ReadContract):
 class TestHttpWithoutRanges(ReadContract):
     lists = False
 
-    @pytest.fixture
-    def reader(self, static_server_without_ranges: Server) -> Iterator[Storage]:
-        assert static_server_without_ranges.root
-        publish(static_server_without_ranges.root, dict(OBJECTS))
-        with open_storage(f"{static_server_without_ranges.url}/archive", OWN) as opened:
-            yield opened
-
-
-class TestHttpInChunks(ReadContract):
-    lists = False
-
-    @pytest.fixture
-    def reader(self, static_server_in_chunks: Server) -> Iterator[Storage]:
-        assert static_server_in_chunks.root
-        publish(static_server_in_chunks.root, dict(OBJECTS))
-        with open_storage(f"{static_server_in_chunks.url}/archive", {"replaypack": {"retry_seconds": 1}}) as opened:
+    @pytest.fixture(
+        params=[("static_server_without_ranges", 20), ("static_server_in_chunks", 1)], ids=["whole", "chunks"]
+    )
+    def reader(self, request: pytest.FixtureRequest) -> Iterator[Storage]:
+        name, seconds = request.param
+        server: Server = request.getfixturevalue(name)
+        assert server.root
+        publish(server.root, dict(OBJECTS))
+        with open_storage(f"{server.url}/archive", {"replaypack": {"retry_seconds": seconds}}) as opened:
             yield opened
 
 
